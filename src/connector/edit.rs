@@ -227,6 +227,11 @@ pub trait Edit: Send + Sync {
         Err(Error::refused(libc::EOPNOTSUPP, "links have no owners in this container"))
     }
 
+    /// Gives the soft link `name` of `group` the path `path`, and stores `text` beside it: the text
+    /// of the symbolic link that it stands for. Its owner stays. The text moves with the link, and
+    /// ends with it. Errors: `EMLINK` if the group stores no more texts.
+    fn retarget(&self, group: ObjectId, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()>;
+
     /// Keeps an object without names until [`Edit::release`] was called as often.
     fn hold(&self, id: ObjectId);
 

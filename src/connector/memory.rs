@@ -8,8 +8,8 @@ use super::maps::Maps;
 use super::memory_map::MemoryMap;
 use super::memory_value::{Kept, MemoryValue};
 use super::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Fill, Form, Link, LinkTarget, ObjectId, ObjectInfo,
-    ObjectKind, Ownership, Result, Shape, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Fill, Form, Link, LinkFacts, LinkTarget, LinkText, ObjectId,
+    ObjectInfo, ObjectKind, Ownership, Result, Shape, TargetVisitor, Value,
 };
 use crate::base::{Address, Error, limits};
 use crate::dataset::layout::Seek;
@@ -23,6 +23,8 @@ use std::sync::Arc;
 pub struct MemoryObject {
     /// Links, if it is a group.
     pub links: Option<BTreeMap<Vec<u8>, LinkTarget>>,
+    /// Texts of its soft links, by link name.
+    pub texts: BTreeMap<Vec<u8>, LinkText>,
     /// Bytes, if it is a dataset.
     pub bytes: Option<Vec<u8>>,
     /// Types and pairs, if it is a map.
@@ -235,8 +237,9 @@ impl Connector for MemoryConnector {
         Self::id(0)
     }
 
-    fn link_ownership(&self, _group: ObjectId, _name: &[u8]) -> Result<Ownership> {
-        Ok(Ownership::default())
+    fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
+        let text = self.state.read().object(group)?.texts.get(name).cloned();
+        Ok(LinkFacts { text, ..LinkFacts::default() })
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {

@@ -4,7 +4,7 @@ use super::edit::{Allocate, Edit, Elements, NewReference, Taken};
 use super::maps::EditMaps;
 use super::memory::{MemoryConnector, MemoryObject, Rows, State};
 use super::memory_value::MemoryValue;
-use super::{DatasetSpec, Datatype, FillSpec, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership, Result};
+use super::{DatasetSpec, Datatype, FillSpec, LinkTarget, LinkText, NewAttribute, NewValue, ObjectId, Ownership, Result};
 use crate::base::Error;
 use std::collections::BTreeMap;
 
@@ -96,6 +96,15 @@ impl State {
         Ok(())
     }
 
+    /// Sets the text of a soft link; returns the one that it had.
+    fn set_text(&mut self, group: ObjectId, name: &[u8], text: Option<LinkText>) -> Result<Option<LinkText>> {
+        let texts = &mut self.object_mut(group)?.texts;
+        Ok(match text {
+            Some(text) => texts.insert(name.to_vec(), text),
+            None => texts.remove(name),
+        })
+    }
+
     /// A new object; the lowest number that is free, so that numbers are used again.
     fn create(&mut self, group: ObjectId, name: &[u8], object: MemoryObject) -> Result<ObjectId> {
         let number = (0..).find(|n| !self.objects.contains_key(n)).unwrap_or(u64::MAX);
@@ -156,6 +165,8 @@ impl State {
         }
         self.links_mut(from.0)?.remove(from.1);
         self.links_mut(to.0)?.insert(to.1.to_vec(), moved);
+        let text = self.set_text(from.0, from.1, None)?;
+        self.set_text(to.0, to.1, text)?;
         Ok(there.and_then(|t| self.drop_name(&t)))
     }
 }
@@ -244,6 +255,14 @@ impl Edit for MemoryConnector {
         self.change(|s| s.enter(group, name, LinkTarget::Soft(target.to_vec())))
     }
 
+    fn retarget(&self, group: ObjectId, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()> {
+        self.change(|s| {
+            let target = s.links_mut(group)?.get_mut(name).filter(|target| matches!(target, LinkTarget::Soft(_)));
+            *target.ok_or_else(|| no(libc::ENOENT, "no such soft link"))? = LinkTarget::Soft(path.to_vec());
+            s.set_text(group, name, text.map(|text| LinkText::new(text, path))).map(drop)
+        })
+    }
+
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
         self.change(|s| {
             let target = s.links(group)?.get(name).cloned().ok_or_else(|| no(libc::ENOENT, "no such name"))?;
@@ -254,6 +273,7 @@ impl Edit for MemoryConnector {
                 _ => {}
             }
             s.links_mut(group)?.remove(name);
+            s.set_text(group, name, None)?;
             Ok(s.drop_name(&target))
         })
     }
@@ -270,6 +290,9 @@ impl Edit for MemoryConnector {
                     let here = s.links(from.0)?.get(from.1).cloned().ok_or_else(|| no(libc::ENOENT, "no such name"))?;
                     s.links_mut(from.0)?.insert(from.1.to_vec(), there);
                     s.links_mut(to.0)?.insert(to.1.to_vec(), here);
+                    let text = s.set_text(from.0, from.1, None)?;
+                    let there = s.set_text(to.0, to.1, text)?;
+                    s.set_text(from.0, from.1, there)?;
                     Ok(None)
                 }
             }

@@ -42,7 +42,7 @@ pub use id::ObjectId;
 pub use info::{DatasetInfo, ExternalSegment};
 pub use memory_map::MemoryMap;
 pub use memory_value::MemoryValue;
-pub use ownership::Ownership;
+pub use ownership::{LinkFacts, LinkText, Ownership};
 pub use spec::{ChunksSpec, DatasetSpec, FillSpec};
 
 use crate::base::Error;
@@ -204,8 +204,8 @@ pub trait Connector: Send + Sync {
     fn layout_progress(&self, _id: ObjectId) -> Option<(u64, u64)> {
         None
     }
-    /// Owner and group of the link `name` of `group`, which is not a hard link; no mode.
-    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership>;
+    /// What is stored beside the link `name` of `group`, which is not a hard link.
+    fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts>;
     /// The link `name` of a group.
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>>;
     /// Links of a group from position `start` (0 = first), each with the position after it.

@@ -50,9 +50,9 @@ impl Stat {
             self.set_facts(node, &mut attr);
         }
         if let Some((group, name)) = ownership::link(node)
-            && let Ok(stored) = self.mounted.connector.link_ownership(group, &name)
+            && let Ok(stored) = self.mounted.connector.link_facts(group, &name)
         {
-            ownership::show(&self.mounted, node, &stored, &mut attr);
+            ownership::show(&self.mounted, node, &stored.ownership, &mut attr);
         }
         if attr.kind != FileKind::Symlink && !ownership::is_stored(node) && node.item.writable().is_none() {
             attr.perm &= !WRITE_BITS;

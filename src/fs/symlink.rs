@@ -1,10 +1,11 @@
 //! Targets of symbolic links. Those of HDF5 links are relative and never outside the mount.
 //!
 //! The text of a link that is created through the mount is shown again exactly as it was given,
-//! wherever the link or one of its directories is moved. So it is stored as a path that libhdf5
-//! follows only if that path is shown in the same way in every directory. Any other text (with
-//! `..`, `.` or empty components, or absolute) is stored after [`VERBATIM`], a path in the control
-//! directory, which no object has.
+//! wherever the link or one of its directories is moved. It is stored as a path that libhdf5
+//! follows, if there is one. If that path is not shown as the text in every directory (because of
+//! `..`, `.` or empty components), the container stores the text beside it. Any other text
+//! (absolute, or out of the mount) is stored after [`VERBATIM`], a path in the control directory,
+//! which no object has.
 //!
 //! In HDF5 `..` is an ordinary name, so a soft link of another writer can only lead up by the `..`
 //! written here, exactly as many as the link lies deep. A target that cannot be reached is one name
@@ -18,9 +19,34 @@ const TARGET_MAX: usize = 4095;
 /// Path of a soft link that holds a target as it is, before the target.
 const VERBATIM: &[u8] = b"/.h5dir/symlink/";
 
-/// The target that the soft link `path` holds as it is.
-pub fn target_of_verbatim(path: &[u8]) -> Option<&[u8]> {
-    path.strip_prefix(VERBATIM).filter(|t| !t.is_empty() && t.len() <= TARGET_MAX && !t.contains(&0))
+/// Where a soft link is.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// Names of the directory of the link, from the root of the mount.
+    pub dir: &'a [Vec<u8>],
+    /// Path of the mounted group in the file.
+    pub prefix: &'a [Vec<u8>],
+}
+
+/// A soft link that stands for a symbolic link.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SoftLink {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// The text of the symbolic link, if the path does not determine it.
+    pub text: Option<Vec<u8>>,
+}
+
+/// Path of the soft link that holds the target `target` as it is.
+pub fn verbatim(target: &[u8]) -> Vec<u8> {
+    [VERBATIM, target].concat()
+}
+
+/// The text that the symbolic link was created with, of the soft link `path`. `text` returns the
+/// text stored beside it, which may be any bytes.
+pub fn text_of(path: &[u8], text: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let found = path.strip_prefix(VERBATIM).map(<[u8]>::to_vec).or_else(text);
+    found.filter(|t| !t.is_empty() && t.len() <= TARGET_MAX && !t.contains(&0))
 }
 
 /// True if the symbolic link `target`, in a directory `depth` levels below the root of the mount,
@@ -65,10 +91,51 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
     if target.len() > TARGET_MAX { dangling(b"soft", path) } else { target }
 }
 
-/// Path of the soft link for the symbolic link `target` in a mount of the group `prefix`. It is
-/// shown as `target` in every directory.
-pub fn stored(target: &[u8], prefix: &[Vec<u8>]) -> Vec<u8> {
-    outside(target, prefix).or_else(|| followed(target)).unwrap_or_else(|| [VERBATIM, target].concat())
+/// The soft link at `place` for the symbolic link `target`. `has_parent` is false if the names from
+/// the root of the mount lead to a file or a link, which has no `..`.
+pub fn stored(target: &[u8], place: Place<'_>, has_parent: &dyn Fn(&[Vec<u8>]) -> bool) -> SoftLink {
+    if let Some(path) = outside(target, place.prefix).or_else(|| followed(target)) {
+        return SoftLink { path, text: None };
+    }
+    match resolved(target, place, has_parent) {
+        // `.` is shown in the same way in every directory.
+        Some(path) => SoftLink { path, text: (target != b".").then(|| target.to_vec()) },
+        None => SoftLink { path: verbatim(target), text: None },
+    }
+}
+
+/// Path of what the relative symbolic link `target` leads to: relative if the target is, too, but
+/// for `.` and empty components, and absolute if it has `..`. `None`: that is not below the root of
+/// the mount, or has a name that no link is shown with.
+fn resolved(target: &[u8], Place { dir, prefix }: Place<'_>, has_parent: &dyn Fn(&[Vec<u8>]) -> bool) -> Option<Vec<u8>> {
+    if target.first() == Some(&b'/') {
+        return None;
+    }
+    let mut names = dir.to_vec();
+    let (mut leads_up, mut leads_down) = (false, false);
+    for shown in components(target) {
+        if shown == b".." {
+            if leads_down && !has_parent(&names) {
+                return None;
+            }
+            leads_up = true;
+            names.pop()?;
+            continue;
+        }
+        leads_down = true;
+        let name = unescape(shown)?.into_owned();
+        let as_shown = if names.is_empty() && name == CONTROL { file_name_escaped(&name) } else { file_name(&name).into_owned() };
+        if matches!(name.as_slice(), b"" | b".") || name.iter().any(|b| matches!(b, b'/' | 0)) || as_shown != shown {
+            return None;
+        }
+        names.push(name);
+    }
+    let path = match names.strip_prefix(dir).filter(|_| !leads_up) {
+        Some([]) => b".".to_vec(),
+        Some(below) => below.join(&b'/'),
+        None => [&b"/"[..], &[prefix, &names].concat().join(&b'/')].concat(),
+    };
+    (path.len() <= TARGET_MAX).then_some(path)
 }
 
 /// Path of a soft link that leads outside the mounted group, from the target shown for it.
@@ -172,27 +239,76 @@ mod tests {
         assert_eq!(up(2), b"../..");
     }
 
-    /// `../x` was shown as `../../a/x` in the directory `a/b`, `./x` as `x` and `x/` as `x`.
+    fn names(path: &str) -> Vec<Vec<u8>> {
+        path.split('/').filter(|c| !c.is_empty()).map(|c| c.as_bytes().to_vec()).collect()
+    }
+
+    /// `l` is a link.
+    fn stored_in(target: &str, dir: &str, prefix: &str) -> (String, Option<String>) {
+        let has_parent = |names: &[Vec<u8>]| names.iter().all(|n| n != b"l");
+        let link = stored(target.as_bytes(), Place { dir: &names(dir), prefix: &names(prefix) }, &has_parent);
+        let string = |bytes| String::from_utf8(bytes).unwrap();
+        (string(link.path), link.text.map(string))
+    }
+
     #[test]
-    fn every_stored_target_is_shown_in_every_directory_as_it_was_given() {
+    fn targets_in_the_mount_are_stored_as_paths_that_libhdf5_follows() {
+        let cases = [
+            ("../c", "a", "/g/c"),
+            ("../c", "a/b", "/g/a/c"),
+            ("../../a/c", "a/b", "/g/a/c"),
+            ("../../a/./c//", "a/b", "/g/a/c"),
+            ("..", "a", "/g"),
+            ("../", "a/b", "/g/a"),
+            (".././c", "a", "/g/c"),
+            ("../b/c", "a/b", "/g/a/b/c"),
+            ("b/../c", "a", "/g/a/c"),
+            ("b/../../l/c", "a", "/g/l/c"),
+            ("../%2Eh5dir/x", "a", "/g/.h5dir/x"),
+            ("../../a/%2E%2E", "a/b", "/g/a/.."),
+            ("./x", "a/b", "x"),
+            ("./", "a", "."),
+            ("x//y/", "a", "x/y"),
+            (".h5dir/x", "a", ".h5dir/x"),
+            ("%2Eh5dir/x", "", ".h5dir/x"),
+        ];
+        for (target, dir, path) in cases {
+            assert_eq!(stored_in(target, dir, "g"), (path.to_owned(), Some(target.to_owned())), "{target} in {dir}");
+        }
+        assert_eq!(stored_in("../c", "a", "").0, "/c");
+        assert_eq!(stored_in("..", "a", "").0, "/");
+    }
+
+    /// Every path is shown as its target in every directory.
+    #[test]
+    fn other_targets_have_no_text_beside_them() {
         let g = [b"g".to_vec()];
-        let followed = "x x/y %2E%2E/x 100% a/.h5dir .hidden".split(' ').map(str::as_bytes);
-        let dots = ". .. ./x ../x ../../c/d x/../y x/./y x//y x/ / /etc/passwd /g/x .h5dir .h5dir/status";
-        let escapes = "%2Eh5dir/x ../%2Eh5dir %41 a%2Fb %00 %EMPTY";
-        let long = "n/".repeat(2047);
-        let verbatim = [dots, escapes, &long].into_iter().flat_map(|s| s.split(' ')).chain(["%20soft link to %2Fg%2Fx"]).map(str::as_bytes);
-        let outside = std::iter::once(&b"%20soft link to %2Fout%2Fx"[..]);
-        let shown = |path: &[u8], depth| target_of_verbatim(path).map_or_else(|| soft(path, depth, &g), <[u8]>::to_vec);
-        for (target, is_verbatim) in followed.chain(outside).map(|t| (t, false)).chain(verbatim.map(|t| (t, true))) {
-            let path = stored(target, &g);
-            assert_eq!(path.starts_with(VERBATIM), is_verbatim, "{}", path.escape_ascii());
+        let followed = ["x", "x/y", "%2E%2E/x", "100%", "a/.h5dir", ".hidden", ".", "%20soft link to %2Fout%2Fx"];
+        let verbatim = "../../x l/../x ../l/.. ../../../d / /etc/passwd /g/x ../.h5dir/status %41 a%2Fb %00 %EMPTY ../%41";
+        let verbatim = verbatim.split(' ').chain(["%20soft link to %2Fg%2Fx"]);
+        for (target, is_verbatim) in followed.into_iter().map(|t| (t, false)).chain(verbatim.map(|t| (t, true))) {
+            let (path, text) = stored_in(target, "a", "g");
+            assert_eq!((path.as_bytes().starts_with(VERBATIM), text), (is_verbatim, None), "{path}");
             for depth in 0..4 {
-                assert_eq!(shown(&path, depth), target, "{}", target.escape_ascii());
+                let shown = text_of(path.as_bytes(), || None).unwrap_or_else(|| soft(path.as_bytes(), depth, &g));
+                assert_eq!(shown.escape_ascii().to_string(), target);
             }
         }
-        assert_eq!(stored(b"%2E%2E/x", &g), b"../x");
-        assert_eq!(stored(b"%20soft link to %2Fout%2Fx", &g), b"/out/x");
-        assert_eq!(stored(b"../x", &g), b"/.h5dir/symlink/../x");
+        assert_eq!(stored_in("%2E%2E/x", "a", "g").0, "../x");
+        assert_eq!(stored_in("%20soft link to %2Fout%2Fx", "a", "g").0, "/out/x");
+        assert_eq!(stored_in("../../x", "a", "g").0, "/.h5dir/symlink/../../x");
+        assert_eq!(stored_in(".h5dir/status", "", "g").0, "/.h5dir/symlink/.h5dir/status");
+        let long = "../".to_owned() + &"n/".repeat(2046);
+        assert_eq!(stored_in(&long, "a", "a_longer_name").0, "/.h5dir/symlink/".to_owned() + &long, "its path is too long");
+    }
+
+    #[test]
+    fn stored_texts_that_no_target_has_are_ignored() {
+        let text = |text: &[u8]| text_of(b"/c", || Some(text.to_vec()));
+        assert_eq!(text(b"../c"), Some(b"../c".to_vec()));
+        assert_eq!((text(b""), text(b"a\0b"), text(&[b'a'; 4096])), (None, None, None));
+        assert_eq!(text_of(b"/.h5dir/symlink/", || Some(b"x".to_vec())), None);
+        assert_eq!(text_of(b"/.h5dir/symlink/../x", || Some(b"x".to_vec())), Some(b"../x".to_vec()));
     }
 
     #[test]

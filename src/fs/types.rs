@@ -175,7 +175,12 @@ pub struct Creator {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredLink {
     /// To a path in the same container.
-    Soft(Vec<u8>),
+    Soft {
+        /// Path as stored.
+        path: Vec<u8>,
+        /// Text of the symbolic link that it was made of, if that is stored as well.
+        text: Option<Vec<u8>>,
+    },
     /// To a path in another container.
     External {
         /// File name as stored.

@@ -485,7 +485,7 @@ mod tests {
         let all = [
             (&b"up"[..], StoredLink::Above(1)),
             (b"here", StoredLink::Above(0)),
-            (b"soft", StoredLink::Soft(b"/a/b".to_vec())),
+            (b"soft", StoredLink::Soft { path: b"/a/b".to_vec(), text: None }),
             (b"external", external),
         ];
         for (name, link) in &all {

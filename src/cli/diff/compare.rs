@@ -106,7 +106,7 @@ impl<'a> Comparison<'a> {
         if objects.is_some() && depth > 0 {
             let (a, b) = (left.stored_link()?, right.stored_link()?);
             if a.is_some() || b.is_some() {
-                if a != b {
+                if !is_same_link(a.as_ref(), b.as_ref()) {
                     found.push(Difference::values("link", link_text(a.as_ref()), link_text(b.as_ref())));
                 }
                 return Ok(false);
@@ -289,10 +289,19 @@ impl<'a> Comparison<'a> {
     }
 }
 
+/// True if two links are shown with the same text, or, if one has no text, have the same path.
+fn is_same_link(a: Option<&StoredLink>, b: Option<&StoredLink>) -> bool {
+    match (a, b) {
+        (Some(StoredLink::Soft { text: Some(a), .. }), Some(StoredLink::Soft { text: Some(b), .. })) => a == b,
+        (Some(StoredLink::Soft { path: a, .. }), Some(StoredLink::Soft { path: b, .. })) => a == b,
+        _ => a == b,
+    }
+}
+
 fn link_text(link: Option<&StoredLink>) -> String {
     match link {
         None => "no link".into(),
-        Some(StoredLink::Soft(path)) => format!("soft link to {}", text::name(path)),
+        Some(StoredLink::Soft { path, text }) => format!("soft link to {}", text::name(text.as_ref().unwrap_or(path))),
         Some(StoredLink::External { file, object }) => format!("external link to {}:{}", text::name(file), text::name(object)),
         Some(StoredLink::Above(levels)) => format!("hard link to the group {levels} above"),
         Some(StoredLink::Group(_)) => "hard link to a group".into(),

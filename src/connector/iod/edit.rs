@@ -11,7 +11,7 @@ use crate::connector::edit::{Edit, Elements, NewReference, Taken};
 use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
 use crate::connector::stored::{ChunkStorage, Original, StoredChunk};
-use crate::connector::{DatasetSpec, Datatype, Form, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
+use crate::connector::{DatasetSpec, Datatype, Form, LinkFacts, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
 use crate::format::message::times;
 use crate::format::object_header::kind;
 use crate::iod::keys;
@@ -259,11 +259,16 @@ impl Edit for IodConnector {
     }
 
     fn set_link_ownership(&self, group: ObjectId, name: &[u8], ownership: &Ownership) -> Result<()> {
-        let key = keys::key(State::check_id(group)?, keys::LINK_OWNER, name);
-        self.operate(|state| match *ownership == Ownership::default() {
-            true => state.remove(key),
-            false => state.put(key, &super::ownership::encode(ownership)),
+        let group = State::check_id(group)?;
+        self.operate(|state| {
+            let facts = state.link_facts(group, name)?;
+            state.set_link_facts(group, name, &LinkFacts { ownership: *ownership, ..facts })
         })
+    }
+
+    fn retarget(&self, group: ObjectId, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()> {
+        let group = State::check_id(group)?;
+        self.operate(|state| state.retarget(group, name, path, text))
     }
 
     fn maps(&self) -> Option<&dyn EditMaps> {

@@ -89,8 +89,8 @@ pub use access::IodConnector;
 
 use super::edit::Edit;
 use super::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind,
-    Ownership, Result, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, LinkFacts, ObjectId, ObjectInfo,
+    ObjectKind, Ownership, Result, TargetVisitor, Value,
 };
 use crate::base::Error;
 use crate::format::message::times;
@@ -144,13 +144,11 @@ impl Connector for IodConnector {
         Ok(ObjectInfo { kind, links, times: [time(keys::ACCESS_TIME)?, time(message::MTIME)?, None, None], ownership })
     }
 
-    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
+    fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
         if let Some((there, id)) = self.elsewhere(group)? {
-            return there.link_ownership(id, name);
+            return there.link_facts(id, name);
         }
-        let group = own(group)?;
-        let stored = self.state.read_recursive().bytes(&keys::key(group, keys::LINK_OWNER, name))?;
-        stored.map_or(Ok(Ownership::default()), |body| ownership::decode(&body, group))
+        self.state.read_recursive().link_facts(own(group)?, name)
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {

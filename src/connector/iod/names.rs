@@ -2,11 +2,12 @@
 
 use super::create::check_name;
 use super::ids::object;
+use super::ownership;
 use super::paths::{creation_order, decode_link, encode_link, encode_ordered, lookup};
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::edit::Taken;
-use crate::connector::{LinkTarget, ObjectId, ObjectKind};
+use crate::connector::{LinkFacts, LinkTarget, LinkText, ObjectId, ObjectKind};
 use crate::iod::keys;
 
 fn no(errno: i32, reason: &'static str) -> Error {
@@ -164,6 +165,34 @@ impl State {
         self.remove(keys::key(group, keys::LINK_OWNER, name))?;
         self.touch(group)?;
         self.drop_name(&target)
+    }
+
+    /// What is stored beside the link `name`, which is not a hard link.
+    pub(super) fn link_facts(&self, group: u64, name: &[u8]) -> Result<LinkFacts> {
+        let stored = self.bytes(&keys::key(group, keys::LINK_OWNER, name))?;
+        stored.map_or(Ok(LinkFacts::default()), |body| ownership::decode_facts(&body, group))
+    }
+
+    /// Sets what is stored beside the link `name`, which is not a hard link.
+    pub(super) fn set_link_facts(&mut self, group: u64, name: &[u8], facts: &LinkFacts) -> Result<()> {
+        let key = keys::key(group, keys::LINK_OWNER, name);
+        match ownership::encode_facts(facts) {
+            Some(body) => self.put(key, &body),
+            None => self.remove(key),
+        }
+    }
+
+    /// Gives a soft link the path `path` and the text `text`.
+    pub(super) fn retarget(&mut self, group: u64, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()> {
+        let target = lookup(self, group, name)?.filter(|target| matches!(target, LinkTarget::Soft(_)));
+        let target = target.ok_or_else(|| no(libc::ENOENT, "no such soft link"))?;
+        let new = LinkTarget::Soft(path.to_vec());
+        if target != new {
+            self.put(keys::key(group, keys::LINK, name), &encode_link(name, &new)?)?;
+            self.touch(group)?;
+        }
+        let facts = self.link_facts(group, name)?;
+        self.set_link_facts(group, name, &LinkFacts { text: text.map(|text| LinkText::new(text, path)), ..facts })
     }
 
     /// Moves the owner of a link.

@@ -9,7 +9,7 @@ use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, Taken};
 use crate::connector::memory::{MemoryConnector, MemoryObject};
 use crate::connector::{
-    ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, LinkTarget, NewValue, ObjectId, ObjectKind, Ownership, Shape,
+    ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, LinkFacts, LinkTarget, NewValue, ObjectId, ObjectKind, Ownership, Shape,
 };
 use crate::dataset::layout::Seek;
 use crate::file::store::ObjectStore;
@@ -419,19 +419,42 @@ fn owners_of_links_move_with_them() {
     let c = open(&store);
     let root = c.root();
     let owner = |uid| Ownership { uid: Some(uid), ..Ownership::default() };
+    let owner_of = |c: &IodConnector, name: &[u8]| c.link_facts(root, name).unwrap().ownership;
     for (name, uid) in [(b"a", 7), (b"b", 8)] {
         c.symlink(root, name, b"target").unwrap();
         c.set_link_ownership(root, name, &owner(uid)).unwrap();
     }
     c.rename((root, b"a"), (root, b"b"), Taken::Exchange).unwrap();
-    assert_eq!((c.link_ownership(root, b"a"), c.link_ownership(root, b"b")), (Ok(owner(8)), Ok(owner(7))));
+    assert_eq!((owner_of(&c, b"a"), owner_of(&c, b"b")), (owner(8), owner(7)));
     c.rename((root, b"a"), (root, b"b"), Taken::Replace).unwrap();
     c.close().unwrap();
     let c = open(&store);
-    assert_eq!((c.link_ownership(root, b"a"), c.link_ownership(root, b"b")), (Ok(Ownership::default()), Ok(owner(8))));
+    assert_eq!((owner_of(&c, b"a"), owner_of(&c, b"b")), (Ownership::default(), owner(8)));
     c.unlink(root, b"b", false).unwrap();
     c.symlink(root, b"b", b"target").unwrap();
-    assert_eq!(c.link_ownership(root, b"b"), Ok(Ownership::default()));
+    assert_eq!(owner_of(&c, b"b"), Ownership::default());
+}
+
+#[test]
+fn texts_of_links_move_with_them() {
+    let store = empty();
+    let c = open(&store);
+    let root = c.root();
+    let owner = Ownership { uid: Some(7), ..Ownership::default() };
+    c.symlink(root, b"a", b"target").unwrap();
+    c.set_link_ownership(root, b"a", &owner).unwrap();
+    c.retarget(root, b"a", b"/c", Some(b"../c")).unwrap();
+    c.rename((root, b"a"), (root, b"b"), Taken::Replace).unwrap();
+    c.close().unwrap();
+    let c = open(&store);
+    let facts = c.link_facts(root, b"b").unwrap();
+    assert_eq!((facts.ownership, facts.text.unwrap().of(b"/c")), (owner, Some(b"../c".to_vec())));
+    assert_eq!(c.lookup(root, b"b").unwrap().unwrap().target, LinkTarget::Soft(b"/c".to_vec()));
+    c.retarget(root, b"b", b"d", None).unwrap();
+    assert_eq!(c.link_facts(root, b"b").unwrap(), LinkFacts { ownership: owner, text: None });
+    c.unlink(root, b"b", false).unwrap();
+    assert_eq!(c.link_facts(root, b"b").unwrap(), LinkFacts::default());
+    assert!(c.retarget(root, b"b", b"d", None).is_err());
 }
 
 #[test]

@@ -18,8 +18,8 @@ use crate::base::{Address, Error, Result};
 use crate::connector::log::{DatasetInLog, Log, LogUse, LogVisitor};
 use crate::connector::open::Backing;
 use crate::connector::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Follow, Form, Link, Newlines, ObjectId,
-    ObjectInfo, ObjectKind, Ownership, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Follow, Form, Link, LinkFacts, Newlines,
+    ObjectId, ObjectInfo, ObjectKind, TargetVisitor, Value,
 };
 use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::host_file::HostFile;
@@ -246,8 +246,8 @@ impl Connector for Following {
         self.now().info(id)
     }
 
-    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
-        self.now().link_ownership(group, name)
+    fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
+        self.now().link_facts(group, name)
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {

@@ -44,8 +44,8 @@ pub use recover::{Recovered, examine, open_for_reading, open_to_change, open_to_
 use super::salvage::Salvage;
 use super::stored;
 use super::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Form, Link, LinkTarget, Newlines, ObjectId,
-    ObjectInfo, Ownership, Result, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Form, Link, LinkFacts, LinkTarget, Newlines,
+    ObjectId, ObjectInfo, Result, TargetVisitor, Value,
 };
 use crate::base::{Address, Error, limits};
 use crate::dataset::environment::Environment;
@@ -311,11 +311,11 @@ impl Connector for NativeConnector {
         Ok(ObjectInfo { ownership: ownership::of(&object), ..object.info() })
     }
 
-    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
+    fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
         let _shared = self.shared();
         let object = self.object(group)?;
         let stored = self.stored_name(&object.file, log::links_of(&object.file, group.address), name);
-        Ok(stored.map_or_else(Ownership::default, |name| ownership::of_link(&object, &name)))
+        Ok(stored.map_or_else(LinkFacts::default, |name| ownership::of_link(&object, &name)))
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {

@@ -5,8 +5,8 @@
 
 use super::kept_type;
 use crate::base::Error;
-use crate::connector::ObjectId;
 use crate::connector::edit::{Edit, Taken};
+use crate::connector::{LinkTarget, ObjectId, ObjectKind};
 use crate::fs::changes::ChangeLog;
 use crate::fs::create_rules::CreateRule;
 use crate::fs::done::Invalidate;
@@ -15,8 +15,8 @@ use crate::fs::name::NAME_MAX;
 use crate::fs::namespace::{Namespace, Node, Place};
 use crate::fs::ownership;
 use crate::fs::stat::Stat;
-use crate::fs::symlink;
-use crate::fs::types::{Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, StoredLink};
+use crate::fs::symlink::{self, SoftLink};
+use crate::fs::types::{Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, ROOT, StoredLink};
 use crate::fs::views::{self, Child, Class, EditView, Host, Inode, Item, new_link_name};
 use crate::present::Editor;
 use std::sync::Arc;
@@ -195,8 +195,49 @@ impl NameEditor {
             let link = |edit: &dyn Edit, group, name: &[u8]| edit.external_link(group, name, &file, &object);
             return self.create_link(&slot, creator, link, invalidate);
         }
-        let path = symlink::stored(target, &self.mounted.prefix);
-        self.create_link(&slot, creator, |edit, group, name| edit.symlink(group, name, &path), invalidate)
+        self.create_soft_link(&slot, target, creator, invalidate)
+    }
+
+    fn create_soft_link(&self, slot: &DirectorySlot, target: &[u8], creator: Creator, invalidate: &mut Invalidate) -> FsResult<Entry> {
+        let link = self.soft_link(&slot.dir, target);
+        let create = |edit: &dyn Edit, group, name: &[u8]| {
+            edit.symlink(group, name, &link.path)?;
+            let stored = if link.text.is_none() { Ok(()) } else { retarget(edit, (group, name), &link, target) };
+            stored.inspect_err(|_| drop(edit.unlink(group, name, false)))
+        };
+        self.create_link(slot, creator, create, invalidate)
+    }
+
+    /// The soft link in `dir` for the symbolic link `target`.
+    fn soft_link(&self, dir: &Arc<Node>, target: &[u8]) -> SoftLink {
+        let place = symlink::Place { dir: &dir.path(), prefix: &self.mounted.prefix };
+        symlink::stored(target, place, &|names| self.has_parent(names))
+    }
+
+    /// False if `names` from the root of the mount lead to a file or a link.
+    fn has_parent(&self, names: &[Vec<u8>]) -> bool {
+        let connector = &self.mounted.connector;
+        let is_directory = |id| connector.info(id).is_ok_and(|info| matches!(info.kind, ObjectKind::Group | ObjectKind::Map));
+        let Ok((_, mut id)) = self.group(ROOT) else { return false };
+        let mut above = Vec::new();
+        for name in names {
+            above.push(id);
+            match connector.lookup(id, name).map(|link| link.map(|link| link.target)) {
+                Ok(None) => return true,
+                // A link to a group above it is shown as a symbolic link.
+                Ok(Some(LinkTarget::Hard(next))) if is_directory(next) && !above.contains(&next) => id = next,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Gives the moved link `name` in `dir` the path that its text leads to there.
+    fn follow_text(&self, edit: &dyn Edit, dir: &Arc<Node>, (group, name): (ObjectId, &[u8])) -> Result<(), Error> {
+        let Some(LinkTarget::Soft(path)) = self.mounted.connector.lookup(group, name)?.map(|link| link.target) else { return Ok(()) };
+        let Some(target) = self.mounted.context().text_of_link((group, name), &path) else { return Ok(()) };
+        let link = self.soft_link(dir, &target);
+        if link.path == path { Ok(()) } else { retarget(edit, (group, name), &link, &target) }
     }
 
     /// Creates the link `link`, which is stored as it is.
@@ -209,6 +250,9 @@ impl NameEditor {
         invalidate: &mut Invalidate,
     ) -> FsResult<Entry> {
         let slot = self.slot(parent, name)?;
+        if let StoredLink::Soft { text: Some(text), .. } = link {
+            return self.create_soft_link(&slot, text, creator, invalidate);
+        }
         let group_of = |dir: Option<Arc<Node>>| dir.and_then(|dir| dir.item.group()).filter(|id| id.is_own()).ok_or(Errno(libc::EPERM));
         let hard = match link {
             StoredLink::Above(levels) => {
@@ -223,7 +267,7 @@ impl NameEditor {
             return self.create_at(&slot, None, create, invalidate);
         }
         let create = |edit: &dyn Edit, group, name: &[u8]| match link {
-            StoredLink::Soft(path) => edit.symlink(group, name, path),
+            StoredLink::Soft { path, .. } => edit.symlink(group, name, path),
             StoredLink::External { file, object } => edit.external_link(group, name, file, object),
             StoredLink::Above(_) | StoredLink::Group(_) | StoredLink::UserDefined(_) => {
                 Err(Error::refused(libc::EOPNOTSUPP, "links of this class cannot be created"))
@@ -334,6 +378,11 @@ impl NameEditor {
         }
         let rename = || edit.rename(from.link()?, to.link()?, taken).map_err(self.refused(from.group));
         let removed = self.namespace.keeping(replaced, rename)?;
+        for slot in std::iter::once(&to).chain((taken == Taken::Exchange).then_some(&from)) {
+            if let Err(e) = self.follow_text(edit, &slot.dir, slot.link()?) {
+                tracing::warn!("a moved symbolic link has the path of its earlier place: {e}");
+            }
+        }
         self.changes.renamed(&node);
         there.iter().for_each(|there| self.changes.renamed(there));
         let mut moved = vec![(node, to.place())];
@@ -365,6 +414,15 @@ impl NameEditor {
                 self.changes.changed(&[new], invalidate);
             }
         }
+    }
+}
+
+/// Makes the soft link `name` of `group` the link `link`, or one that holds its text `target` as it
+/// is if the group has no room for texts.
+fn retarget(edit: &dyn Edit, (group, name): (ObjectId, &[u8]), link: &SoftLink, target: &[u8]) -> Result<(), Error> {
+    match edit.retarget(group, name, &link.path, link.text.as_deref()) {
+        Err(Error::Refused { errno: libc::EMLINK, .. }) => edit.retarget(group, name, &symlink::verbatim(target), None),
+        done => done,
     }
 }
 

@@ -138,7 +138,10 @@ impl Namespace {
         let link = self.mounted.connector.lookup(group, link_name).map_err(|e| self.mounted.failed(Some(group), &e))?;
         Ok(link.and_then(|link| match link.target {
             LinkTarget::Hard(id) => dir.levels_up_to(id).map(StoredLink::Above),
-            LinkTarget::Soft(path) => Some(StoredLink::Soft(path)),
+            LinkTarget::Soft(path) => {
+                let text = self.mounted.context().text_of_link((group, &link.name), &path);
+                Some(StoredLink::Soft { path, text })
+            }
             LinkTarget::External { file, object } => Some(StoredLink::External { file, object }),
             LinkTarget::UserDefined(class) => Some(StoredLink::UserDefined(class)),
         }))

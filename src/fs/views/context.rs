@@ -3,6 +3,7 @@
 use crate::base::Error;
 use crate::connector::{Connector, ObjectId};
 use crate::fs::cut_names::CutNames;
+use crate::fs::symlink;
 use crate::fs::types::Errno;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -40,6 +41,14 @@ pub struct Context<'a> {
     pub buffers: &'a Buffers,
     /// Log and counters.
     pub host: &'a dyn Host,
+}
+
+impl Context<'_> {
+    /// The text that the symbolic link `link` (group and name) was created with, which is a soft
+    /// link to `path`.
+    pub fn text_of_link(&self, (group, name): (ObjectId, &[u8]), path: &[u8]) -> Option<Vec<u8>> {
+        symlink::text_of(path, || self.connector.link_facts(group, name).ok()?.text?.of(path))
+    }
 }
 
 /// State that views keep for one mount, one value per type.

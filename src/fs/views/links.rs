@@ -104,7 +104,7 @@ pub trait LinkView: View {
         let name = shown(dir, &link.name);
         let item = match &link.target {
             LinkTarget::Hard(id) => self.found(cx, dir, *id)?,
-            LinkTarget::Soft(path) => self.soft(cx, dir, group, path)?,
+            LinkTarget::Soft(path) => self.soft(cx, dir, (group, &link.name), path)?,
             LinkTarget::External { file, object } => {
                 let dangling = || object::symlink(symlink::dangling(b"external", &[file.as_slice(), b":", object].concat()));
                 match cx.connector.external(group, file, object) {
@@ -125,19 +125,20 @@ pub trait LinkView: View {
         Some(Child { name, item, link_name })
     }
 
-    /// How a soft link of `group` is shown.
-    fn soft(&'static self, cx: &Context<'_>, dir: &dyn Inode, group: ObjectId, path: &[u8]) -> Option<Item> {
-        let verbatim = || symlink::target_of_verbatim(path).filter(|t| cx.outside_links || symlink::stays_inside(t, dir.depth()));
-        if self.shows_soft_links() && group.is_own() {
-            return Some(object::symlink(verbatim().map_or_else(|| symlink::soft(path, dir.depth(), cx.prefix), <[u8]>::to_vec)));
+    /// How the soft link `link` (group and name) is shown.
+    fn soft(&'static self, cx: &Context<'_>, dir: &dyn Inode, link: (ObjectId, &[u8]), path: &[u8]) -> Option<Item> {
+        let may_be_shown = |text: &Vec<u8>| cx.outside_links || symlink::stays_inside(text, dir.depth());
+        let text = || cx.text_of_link(link, path).filter(may_be_shown);
+        if self.shows_soft_links() && link.0.is_own() {
+            return Some(object::symlink(text().unwrap_or_else(|| symlink::soft(path, dir.depth(), cx.prefix))));
         }
-        match cx.connector.resolve(group, path) {
+        // In another version of the container, a text that was given to symlink(2) stays.
+        if let Some(text) = cx.connector.versions().and_then(|_| text()) {
+            return Some(object::symlink(text));
+        }
+        match cx.connector.resolve(link.0, path) {
             Ok(Some(id)) => self.found(cx, dir, id),
-            // In another version of the container, a text that was given to symlink(2) stays.
-            _ => {
-                let text = verbatim().filter(|_| cx.connector.versions().is_some());
-                Some(object::symlink(text.map_or_else(|| symlink::dangling(b"soft", path), <[u8]>::to_vec)))
-            }
+            _ => Some(object::symlink(symlink::dangling(b"soft", path))),
         }
     }
 

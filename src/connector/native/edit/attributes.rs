@@ -8,7 +8,7 @@ use crate::base::datatype::Datatype;
 use crate::base::shape::Shape;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
-use crate::connector::{NewValue, ObjectId, Ownership};
+use crate::connector::{LinkFacts, NewValue, ObjectId, Ownership};
 use crate::dataset::create::{dataspace_message, datatype_message};
 use crate::dataset::heap::HeapStore;
 use crate::dataset::parts::store_elements;
@@ -61,25 +61,35 @@ impl Change<'_> {
 
     /// Sets owner, group and mode: an attribute that is hidden from the others.
     pub(super) fn set_ownership(&self, id: ObjectId, to: &Ownership) -> Result<()> {
-        self.store_ownership(id, ownership::NAME, to)
+        self.store_facts(id, ownership::NAME, &LinkFacts { ownership: *to, text: None })
     }
 
     /// Sets owner and group of a link that is not a hard link.
     pub(super) fn set_link_ownership(&self, group: ObjectId, name: &[u8], to: &Ownership) -> Result<()> {
-        self.store_ownership(group, &ownership::link_attribute(name), to)
+        self.set_link_facts(group, name, &LinkFacts { ownership: *to, ..self.link_facts(group, name)? })
     }
 
-    /// Owner and group of the link `name`, which will be removed; removes what is stored of them.
-    pub(super) fn take_link_ownership(&self, group: ObjectId, name: &[u8], target: &LinkTarget) -> Result<Ownership> {
+    /// What is stored beside a link that is not a hard link.
+    pub(super) fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
+        Ok(ownership::of_link(&self.connector.object(group)?, name))
+    }
+
+    /// Sets what is stored beside a link that is not a hard link.
+    pub(super) fn set_link_facts(&self, group: ObjectId, name: &[u8], to: &LinkFacts) -> Result<()> {
+        self.store_facts(group, &ownership::link_attribute(name), to)
+    }
+
+    /// Removes and returns what is stored beside the link `name`, which will be removed.
+    pub(super) fn take_link_facts(&self, group: ObjectId, name: &[u8], target: &LinkTarget) -> Result<LinkFacts> {
         if matches!(target, LinkTarget::Hard(_)) {
-            return Ok(Ownership::default());
+            return Ok(LinkFacts::default());
         }
-        let found = ownership::of_link(&self.connector.object(group)?, name);
-        self.set_link_ownership(group, name, &Ownership::default())?;
+        let found = self.link_facts(group, name)?;
+        self.set_link_facts(group, name, &LinkFacts::default())?;
         Ok(found)
     }
 
-    fn store_ownership(&self, id: ObjectId, name: &[u8], to: &Ownership) -> Result<()> {
+    fn store_facts(&self, id: ObjectId, name: &[u8], to: &LinkFacts) -> Result<()> {
         match ownership::value(to) {
             Some(value) => self.set_attribute(id, name, &value),
             None if attribute::stored(&self.connector.object(id)?, name)?.is_some() => self.remove_attribute(id, name),

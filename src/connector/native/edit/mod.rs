@@ -520,6 +520,11 @@ impl Edit for NativeConnector {
         self.operate(&[group], |c| c.set_link_ownership(group, name, ownership))
     }
 
+    fn retarget(&self, group: ObjectId, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()> {
+        let name = &*self.stored_link(group, name)?;
+        self.operate(&[group], |c| c.retarget(group, name, path, text))
+    }
+
     fn hold(&self, id: ObjectId) {
         if let Some(e) = &self.editing {
             e.objects.use_object(id, |usage| usage.holds = usage.holds.saturating_add(1));

@@ -8,7 +8,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::bytes_file::bytes_file;
 use crate::connector::edit::Taken;
 use crate::connector::plan::{Now, plan};
-use crate::connector::{DatasetSpec, ObjectId, ObjectKind};
+use crate::connector::{DatasetSpec, LinkFacts, LinkText, ObjectId, ObjectKind};
 use crate::dataset::create;
 use crate::dataset::creation::Creation;
 use crate::dataset::layout::new_in_log;
@@ -29,6 +29,8 @@ use crate::structures::shared_messages::edit as shared_messages_edit;
 const DEPTH_MAX: usize = 4096;
 /// Groups looked at to find out whether one lies beneath another.
 const BENEATH_MAX: usize = 1 << 20;
+/// Attributes of a group with an object header of version 1 to which texts of links are added.
+const ATTRIBUTES_MAX: usize = 1024;
 
 impl Change<'_> {
     /// The link `name` of a group.
@@ -175,7 +177,35 @@ impl Change<'_> {
         if target.is_empty() || target.contains(&0) {
             return Err(Error::refused(libc::EINVAL, "a link leads to a path without NUL"));
         }
+        self.forget_link_facts(group, name)?;
         self.put_link(group, name, LinkTarget::Soft(target.to_vec()))
+    }
+
+    /// Removes what is stored beside a link that another program removed.
+    fn forget_link_facts(&self, group: ObjectId, name: &[u8]) -> Result<()> {
+        self.set_link_facts(group, name, &LinkFacts::default())
+    }
+
+    /// A change of an attribute in an object header of version 1 reads all attributes.
+    fn has_room_for_text(&self, group: ObjectId) -> Result<()> {
+        let header = self.connector.object(group)?.header;
+        let full = header.prefix.version == 1 && header.all(kind::ATTRIBUTE).count() >= ATTRIBUTES_MAX;
+        if full { Err(Error::refused(libc::EMLINK, "the group has too many attributes")) } else { Ok(()) }
+    }
+
+    /// Gives a soft link the path `path` and the text `text`.
+    pub(super) fn retarget(&self, group: ObjectId, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()> {
+        let link = self.find(group, name)?.filter(|link| matches!(link.target, LinkTarget::Soft(_)));
+        let target = link.ok_or_else(|| Error::refused(libc::ENOENT, "there is no such soft link"))?.target;
+        let facts = self.link_facts(group, name)?;
+        if text.is_some() && facts == LinkFacts::default() {
+            self.has_room_for_text(group)?;
+        }
+        if !matches!(target, LinkTarget::Soft(old) if old == path) {
+            self.take_link(group, name)?;
+            self.symlink(group, name, path)?;
+        }
+        self.set_link_facts(group, name, &LinkFacts { text: text.map(|text| LinkText::new(text, path)), ..facts })
     }
 
     /// An external link.
@@ -184,6 +214,7 @@ impl Change<'_> {
         if [file, object].iter().any(|part| part.is_empty() || part.contains(&0)) {
             return Err(Error::refused(libc::EINVAL, "an external link names a file and a path"));
         }
+        self.forget_link_facts(group, name)?;
         self.put_link(group, name, LinkTarget::External { file: file.to_vec(), object: object.to_vec() })
     }
 
@@ -213,7 +244,7 @@ impl Change<'_> {
             (true, true) if !self.is_empty(target)? => return Err(Error::refused(libc::ENOTEMPTY, "the group is not empty")),
             _ => {}
         }
-        self.take_link_ownership(group, name, &link.target)?;
+        self.take_link_facts(group, name, &link.target)?;
         self.take_link(group, name)?;
         match target {
             Some(id) => self.lost_a_name(id),
@@ -375,14 +406,13 @@ impl Change<'_> {
             (None, Taken::Exchange) => return Err(missing()),
             (Some(other), Taken::Exchange) => {
                 self.not_into_itself(&other, to.0, from.0)?;
-                let owners =
-                    (self.take_link_ownership(from.0, from.1, &link.target)?, self.take_link_ownership(to.0, to.1, &other.target)?);
+                let facts = (self.take_link_facts(from.0, from.1, &link.target)?, self.take_link_facts(to.0, to.1, &other.target)?);
                 self.take_link(from.0, from.1)?;
                 self.take_link(to.0, to.1)?;
                 self.put_link(from.0, from.1, other.target)?;
                 self.put_link(to.0, to.1, link.target)?;
-                self.set_link_ownership(to.0, to.1, &owners.0)?;
-                self.set_link_ownership(from.0, from.1, &owners.1)?;
+                self.set_link_facts(to.0, to.1, &facts.0)?;
+                self.set_link_facts(from.0, from.1, &facts.1)?;
                 return Ok(None);
             }
             (Some(other), Taken::Replace) => {
@@ -392,16 +422,16 @@ impl Change<'_> {
                     return Ok(None);
                 }
                 self.replaceable(a, b)?;
-                self.take_link_ownership(to.0, to.1, &other.target)?;
+                self.take_link_facts(to.0, to.1, &other.target)?;
                 self.take_link(to.0, to.1)?;
                 lost = b;
             }
             (None, _) => {}
         }
-        let owner = self.take_link_ownership(from.0, from.1, &link.target)?;
+        let facts = self.take_link_facts(from.0, from.1, &link.target)?;
         self.take_link(from.0, from.1)?;
         self.put_link(to.0, to.1, link.target)?;
-        self.set_link_ownership(to.0, to.1, &owner)?;
+        self.set_link_facts(to.0, to.1, &facts)?;
         match lost {
             Some(id) => self.lost_a_name(id),
             None => Ok(None),

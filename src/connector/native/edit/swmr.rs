@@ -188,6 +188,10 @@ impl Edit for SwmrEdit {
         refused("cannot set the owner of a link")
     }
 
+    fn retarget(&self, _group: ObjectId, _name: &[u8], _path: &[u8], _text: Option<&[u8]>) -> Result<()> {
+        refused("cannot change a link")
+    }
+
     fn hold(&self, id: ObjectId) {
         let _ = self.connector().map(|c| c.hold(id));
     }
