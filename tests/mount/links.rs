@@ -299,3 +299,20 @@ fn links_of_earlier_versions_are_read_as_they_were() {
     let inside = Mount::start(Place::new(), &file, &["--external=off"]);
     assert_eq!(inside.link("g/l"), "../c");
 }
+
+/// Each change of an attribute of such a group reads all of them.
+#[test]
+fn an_old_group_with_many_attributes_stores_targets_as_they_are() {
+    let place = Place::new();
+    let file = place.dir().join("many.h5");
+    h5py(&file, "w", "f['x'] = [1]; g = f.create_group('g'); [g.attrs.__setitem__(f'a{i}', i) for i in range(1023)]");
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    shell(&mount.place.mnt(), "ln -s ../x g/first; ln -s ../x g/second; mv g/first g/third; ln -s ./y g/fourth; mkdir h; mv g/second h/");
+    for link in ["g/third", "h/second"] {
+        assert_eq!(mount.link(link), "../x");
+    }
+    assert_eq!(mount.link("g/fourth"), "./y");
+    unmount(&mount);
+    let seen = "print([f[n.rsplit('/', 1)[0]].get(n.rsplit('/', 1)[1], getlink=True).path for n in ('g/third', 'h/second', 'g/fourth')])";
+    assert_eq!(h5py(&file, "r", seen), "['/x', '/x', '/.h5dir/symlink/./y']\n");
+}
