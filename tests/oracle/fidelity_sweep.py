@@ -113,13 +113,28 @@ def fill_of(dataset):
     if state != h5d.FILL_VALUE_USER_DEFINED:
         return state
     raw = ctypes.create_string_buffer(kind.get_size())
-    if has_parts(kind) and kind.get_class() != h5t.REFERENCE:
+    if has_parts(kind) and kind.get_class() not in (h5t.REFERENCE, h5t.COMPOUND):
         return state
     if LIB.H5Pget_fill_value(plist.id, kind.id, raw) < 0:
         return "unreadable"
     # A fill value of zero bytes is the default one.
     zero = not any(raw.raw)
-    return h5d.FILL_VALUE_DEFAULT if zero else target(dataset, kind, raw.raw) if kind.get_class() == h5t.REFERENCE else raw.raw
+    if zero:
+        return h5d.FILL_VALUE_DEFAULT
+    return members_of(dataset, kind, raw.raw) if has_parts(kind) else raw.raw
+
+
+def members_of(dataset, kind, raw):
+    """The members of a compound value, with the names of what its references lead to."""
+    if kind.get_class() == h5t.REFERENCE:
+        return target(dataset, kind, raw)
+    if kind.get_class() != h5t.COMPOUND:
+        return None if has_parts(kind) else raw
+    out = []
+    for i in range(kind.get_nmembers()):
+        member, at = kind.get_member_type(i), kind.get_member_offset(i)
+        out.append(members_of(dataset, member, raw[at:at + member.get_size()]))
+    return out
 
 
 def storage_of(dataset):
@@ -280,7 +295,28 @@ def newlines(path):
         f.create_dataset("bytes", data=np.array([b"\xb5\n", b"\xff"], object), dtype=h5py.string_dtype("ascii"))
 
 
-MADE = [latin1, hidden_bytes, newlines]
+def reference_fills(path):
+    """Fill values that are references, as those of the cells of MATLAB, to objects before and behind their datasets."""
+    with h5py.File(path, "w") as f:
+        for name in ("a", "k/z", "z"):
+            f[name] = np.arange(4.0)
+        pair = h5t.create(h5t.COMPOUND, 16)
+        pair.insert(b"n", 0, h5t.STD_I64LE)
+        pair.insert(b"at", 8, h5t.STD_REF_OBJ)
+        for name, target in ((b"k/before", b"a"), (b"k/behind", b"z"), (b"k/beside", b"k/z"), (b"k/group", b"k"), (b"k/root", b"/")):
+            at = h5o.get_info(h5o.open(f.id, target)).addr.to_bytes(8, "little")
+            for suffix, kind, fill in ((b"", h5t.STD_REF_OBJ, at), (b" pair", pair, bytes(8) + at)):
+                for chunks in (b"", b" chunked"):
+                    plist = h5p.create(h5p.DATASET_CREATE)
+                    LIB.H5Pset_fill_value(plist.id, kind.id, fill)
+                    if chunks:
+                        plist.set_chunk((2,))
+                    create(f, name + suffix + chunks, kind, plist=plist)
+            written = h5py.Dataset(h5d.open(f.id, name))
+            written[1] = h5py.h5r.create(f.id, b"a", h5py.h5r.OBJECT)
+
+
+MADE = [latin1, hidden_bytes, newlines, reference_fills]
 
 
 # The ways of copying.

@@ -81,7 +81,7 @@ fn fact_of(container: &Container, copy: &Held, name: &str) -> io::Result<Option<
 fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Result<Option<&'static str>> {
     let both = |name: &str| Ok::<_, io::Error>((fact(source, name)?, fact_of(container, copy, name)?));
     let (from, to) = both("dataset")?;
-    if from != to && !is_copy(from.as_deref(), to.as_deref()) {
+    if from != to && !is_copy(from.as_deref(), to.as_deref(), container) {
         return Ok(Some("type, shape or storage"));
     }
     if differs_in_defined(source, container, copy)? {
@@ -149,11 +149,14 @@ fn json(text: &[u8]) -> JsonTree {
 }
 
 /// True if a copy may have the definition `to` of a dataset with the definition `from`.
-fn is_copy(from: Option<&[u8]>, to: Option<&[u8]>) -> bool {
+fn is_copy(from: Option<&[u8]>, to: Option<&[u8]>, container: &Container) -> bool {
     let (Some(from), Some(to)) = (from.map(json), to.map(json)) else { return from.is_none() && to.is_none() };
     // One that grows without chunks of its own has some where it is copied to, and none in a log.
     let chunked = from.get("chunks").is_some() && to.get("layout").and_then(JsonTree::text) != Some(b"log");
-    definition(from, chunked) == definition(to, chunked)
+    // A fill value may be a path.
+    let refers = from.get("dtype").is_some_and(has_reference);
+    let (from, to) = (definition(from, chunked), definition(to, chunked));
+    if refers { same(&from, &to, container) } else { from == to }
 }
 
 /// A definition without what a copy need not have. `chunked`: its source has chunks.

@@ -26,7 +26,7 @@ impl IodConnector {
         }
         let old = self.dataset_of(state, id)?;
         let blank = elements == Elements::Dropped || !state.has_any(&keys::of_kind(id, keys::CHUNK))?;
-        let (mut creation, blocks) =
+        let (mut creation, blocks, nowhere) =
             self.planned(state, &Now { creation: old.creation(), elsewhere: false, size: old.size, blank }, spec)?;
         creation.committed = old.named.filter(|_| is_same_datatype(&creation.datatype, &old.datatype)).map(Address);
         let (was, is) = (old.datatype.contains_vlen(), creation.datatype.contains_vlen());
@@ -63,6 +63,7 @@ impl IodConnector {
             state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
         }
         state.forms.remove(&id);
+        state.wait_for_fill(id, spec, nowhere)?;
         state.touch(id)
     }
 

@@ -106,11 +106,14 @@ impl State {
 }
 
 impl IodConnector {
-    /// What `spec` makes of the dataset `now`, with the blocks of cells of its fill value.
-    pub(super) fn planned(&self, state: &State, now: &Now, spec: &DatasetSpec) -> Result<(Creation, Vec<(u64, Vec<u8>)>)> {
+    /// What `spec` makes of the dataset `now`, with the blocks of cells of its fill value. The last
+    /// is true if a reference of the fill value names no object, and is nil.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn planned(&self, state: &State, now: &Now, spec: &DatasetSpec) -> Result<(Creation, Vec<(u64, Vec<u8>)>, bool)> {
         let mut cells = super::cells::NewCells::new(state, true, true);
         let creation = plan(now, spec, &mut cells).map_err(refused)?;
         check_layout(&creation)?;
-        Ok((creation, cells.into_blocks()?))
+        let nowhere = cells.nowhere.get();
+        Ok((creation, cells.into_blocks()?, nowhere))
     }
 }

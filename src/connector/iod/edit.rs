@@ -4,7 +4,7 @@ use super::access::IodConnector;
 use super::create::bytes_file;
 use super::ids::object;
 use super::in_doubt::is_retried;
-use super::state::State;
+use super::state::{State, Waiting};
 use super::stored;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};
@@ -159,11 +159,12 @@ impl Edit for IodConnector {
     fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
         let group = State::check_id(group)?;
         self.operate(|state| {
-            let (creation, blocks) = self.planned(state, &Now::new_file(bytes_file()), spec)?;
+            let (creation, blocks, nowhere) = self.planned(state, &Now::new_file(bytes_file()), spec)?;
             let id = state.create_dataset(group, name, &creation)?;
             for (block, bytes) in blocks {
                 state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
             }
+            state.wait_for_fill(id, spec, nowhere)?;
             Ok(object(id))
         })
     }
@@ -331,7 +332,8 @@ impl Edit for IodConnector {
             Some(reason) => Err(Error::refused(libc::EIO, reason.clone())),
             None => self.commit_all(&mut state),
         };
-        let lost = state.waiting.references.len().saturating_add(state.waiting.attributes.len());
+        let Waiting { references, attributes, fills, types: _ } = &state.waiting;
+        let lost = references.len().saturating_add(attributes.len()).saturating_add(fills.len());
         if lost > 0 {
             tracing::warn!("{lost} references are nil: their targets were not copied or not named");
         }

@@ -8,7 +8,7 @@ use super::access::IodConnector;
 use super::beside::{Following, Looks};
 use super::ids;
 use super::paths;
-use super::state::State;
+use super::state::{State, Waiting};
 use crate::base::{Address, Error, Result};
 use crate::connector::open::Backing;
 use crate::connector::{Follow, ObjectId, ObjectKind};
@@ -122,7 +122,8 @@ impl IodConnector {
 impl State {
     /// True if nothing waits for a commit.
     fn is_clean(&self) -> bool {
-        let waits = !self.waiting.references.is_empty() || !self.waiting.attributes.is_empty();
+        let Waiting { references, attributes, fills, types: _ } = &self.waiting;
+        let waits = !references.is_empty() || !attributes.is_empty() || !fills.is_empty();
         let undecided = !self.in_doubt.is_empty() || self.failed.is_some();
         self.changes.is_empty() && self.forms.is_empty() && !waits && !undecided
     }

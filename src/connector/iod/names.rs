@@ -147,6 +147,7 @@ impl State {
             self.forms.remove(&id);
             self.waiting.references.retain(|(dataset, ..)| *dataset != id);
             self.waiting.attributes.retain(|(object, _), _| *object != id);
+            self.waiting.fills.remove(&id);
             self.waiting.types.retain(|(object, ..)| *object != id);
         }
         Ok(())

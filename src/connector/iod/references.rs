@@ -5,15 +5,21 @@ use super::cells::{LockedCells, NewCells, Place};
 use super::dataset::Dataset;
 use super::state::State;
 use crate::base::datatype::{Class, Datatype, References};
+use crate::base::fill::Fill;
 use crate::base::parts::{Budget, Part, Parts};
 use crate::base::{Error, Result};
-use crate::connector::TargetVisitor;
 use crate::connector::edit::NewReference;
+use crate::connector::{DatasetSpec, FillSpec, NewValue, TargetVisitor};
+use crate::dataset::creation::Creation;
+use crate::dataset::parts::store_elements;
 use crate::dataset::reference;
 use crate::iod::keys;
 
 /// References that wait for their targets, at most.
 const WAITING_MAX: usize = 1 << 20;
+
+/// Fill values whose references wait for their targets, at most.
+const FILLS_WAITING_MAX: usize = 1 << 16;
 
 /// Places of the references of a dataset, those in sequences left out.
 struct Table {
@@ -45,6 +51,22 @@ impl Table {
 /// Number of references of a dataset.
 pub(super) fn total(d: &Dataset) -> Option<u64> {
     Table::of(d).map(|table| table.total)
+}
+
+impl State {
+    /// Keeps the fill value of `spec` until its references name objects, if they do not now:
+    /// `nowhere`.
+    pub(super) fn wait_for_fill(&mut self, id: u64, spec: &DatasetSpec, nowhere: bool) -> Result<()> {
+        if spec.fillvalue.is_some() || spec.dtype.is_some() {
+            self.waiting.fills.remove(&id);
+        }
+        let Some(FillSpec::Value(value)) = spec.fillvalue.as_ref().filter(|_| nowhere) else { return Ok(()) };
+        if self.waiting.fills.len() >= FILLS_WAITING_MAX {
+            return Err(Error::refused(libc::EINVAL, "too many fill values refer to objects that are not there"));
+        }
+        self.waiting.fills.insert(id, value.clone());
+        Ok(())
+    }
 }
 
 impl IodConnector {
@@ -146,7 +168,30 @@ impl IodConnector {
         for ((id, name), value) in std::mem::take(&mut state.waiting.attributes) {
             self.put_attribute(state, id, &name, &value, true)?;
         }
+        for (id, value) in std::mem::take(&mut state.waiting.fills) {
+            if !self.put_fill(state, id, &value)? {
+                state.waiting.fills.insert(id, value);
+            }
+        }
         self.lead_types(state, false);
         Ok(())
+    }
+
+    /// Sets the fill value of a dataset; false: one of its references names no object.
+    fn put_fill(&self, state: &mut State, id: u64, value: &NewValue) -> Result<bool> {
+        let d = self.dataset_of(state, id)?;
+        let mut cells = NewCells::new(state, true, true);
+        let bytes = store_elements(value, &mut cells)?;
+        if cells.nowhere.get() {
+            return Ok(false);
+        }
+        for (block, bytes) in cells.into_blocks()? {
+            state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
+        }
+        if bytes.len() as u64 == d.element_size {
+            state.put_dataset(id, &Creation { fill: Fill::Value(bytes), ..d.creation() })?;
+            self.changed(id);
+        }
+        Ok(true)
     }
 }

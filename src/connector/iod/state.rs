@@ -31,6 +31,8 @@ pub(super) struct Waiting {
     pub references: Vec<(u64, u64, NewReference)>,
     /// By object and name.
     pub attributes: BTreeMap<(u64, Vec<u8>), NewValue>,
+    /// Fill values, by dataset.
+    pub fills: BTreeMap<u64, NewValue>,
     /// Object, attribute or `None` for the elements, path of a named datatype.
     pub types: Vec<(u64, Option<Vec<u8>>, Vec<u8>)>,
 }

@@ -10,12 +10,14 @@ use crate::base::Result;
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
 use crate::connector::plan::{is_unchunked, plan};
-use crate::connector::{ChunksSpec, DatasetSpec, ObjectId};
+use crate::connector::{ChunksSpec, DatasetSpec, FillSpec, NewValue, ObjectId};
 use crate::dataset::create::dataset_messages;
 use std::cell::Cell;
 
 /// Files whose newlines inside strings are kept at a time.
 const NEWLINES_AWAITED_MAX: usize = 4096;
+/// Fill values with references to objects that do not exist that are kept at a time.
+const FILLS_AWAITED_MAX: usize = 1 << 16;
 
 impl Change<'_> {
     /// Makes a dataset what `spec` states, with the elements it has.
@@ -31,12 +33,10 @@ impl Change<'_> {
         if strings && spec.shape.is_none() && !spec.null_space && is_bytes_file(&d) && d.bytes.size > 0 {
             spec.shape = Some(vec![self.lines(&d)?]);
         }
-        // A fill value may refer to an object that is not there: null then.
+        // A fill value may refer to an object that is not there yet: null until then.
         let nowhere = Cell::new(false);
         let creation = plan(&d.now()?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
-        if nowhere.get() {
-            tracing::warn!("object at {}: its fill value is null, as it refers to no object of the file", id.address);
-        }
+        let awaited_fill = awaited_fill(&spec, nowhere.get());
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
         let newlines = spec.newlines.take().unwrap_or_default();
@@ -46,7 +46,7 @@ impl Change<'_> {
         if awaited {
             self.await_newlines(id, newlines)?;
         }
-        self.editing.objects.change_pending(id, |p| p.spec = None);
+        self.settle_pending(id, awaited_fill)?;
         self.connector.forget_holes(id);
         // The same bytes are no change of them: who copies a file sets its times first.
         if strings || creation.bytes() == Some(d.bytes.size) { self.note_change(id) } else { self.touch(id) }
@@ -55,12 +55,28 @@ impl Change<'_> {
     /// Makes a dataset what `spec` states. Its elements are gone: others are written next.
     pub(super) fn replace_dataset(&self, id: ObjectId, spec: &DatasetSpec) -> Result<()> {
         let (store, d) = (self.store()?, self.dataset(id)?);
-        let creation = plan(&d.now()?.emptied(), spec, &mut Values::new(self, &store))?;
+        let nowhere = Cell::new(false);
+        let creation = plan(&d.now()?.emptied(), spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
         self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Dropped)?;
-        self.editing.objects.change_pending(id, |p| p.spec = None);
+        self.settle_pending(id, awaited_fill(spec, nowhere.get()))?;
         self.touch(id)
+    }
+
+    /// Drops the facts that were used. `fill`: the fill value to set once its references name
+    /// objects; `None` leaves the awaited one, `Some(None)` drops it.
+    fn settle_pending(&self, id: ObjectId, fill: Option<Option<NewValue>>) -> Result<()> {
+        let mut all = self.editing.objects.all_pending();
+        let waiting = || all.iter().filter(|(other, p)| *other != id && p.fill.is_some()).count();
+        if matches!(fill, Some(Some(_))) && waiting() >= FILLS_AWAITED_MAX {
+            return Err(invalid("too many fill values refer to objects that are not there"));
+        }
+        all.change(id, |p| {
+            p.spec = None;
+            p.fill = fill.unwrap_or(p.fill.take());
+        });
+        Ok(())
     }
 
     /// Keeps the newlines inside strings until the lines are written.
@@ -117,6 +133,16 @@ impl Change<'_> {
         let Some(ChunksSpec::Dims(chunks)) = &spec.chunks else { return false };
         let only_chunks = *spec == DatasetSpec { chunks: spec.chunks.clone(), ..DatasetSpec::default() };
         only_chunks && chunks.len() != 1 && is_bytes_file(d)
+    }
+}
+
+/// What `spec` says of the fill value that waits for the objects its references name. `nowhere`:
+/// one of them names no object yet.
+fn awaited_fill(spec: &DatasetSpec, nowhere: bool) -> Option<Option<NewValue>> {
+    match &spec.fillvalue {
+        Some(FillSpec::Value(value)) if nowhere => Some(Some(value.clone())),
+        None if spec.dtype.is_none() => None,
+        _ => Some(None),
     }
 }
 

@@ -30,6 +30,7 @@ impl NativeConnector {
         change.lead_elements(close);
         change.lead_types(close);
         change.order_links(close);
+        change.lead_fill_values(close);
         let store = change.store()?;
         let flush = || {
             let state = change.flush_log_to_commit(close && editing.begun.load(Ordering::Acquire))?;

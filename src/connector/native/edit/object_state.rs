@@ -13,8 +13,7 @@ use super::write_errors::WriteError;
 use crate::base::Error;
 use crate::base::element_set::ElementSet;
 use crate::base::newlines::Newlines;
-use crate::connector::DatasetSpec;
-use crate::connector::ObjectId;
+use crate::connector::{DatasetSpec, NewValue, ObjectId};
 use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -48,6 +47,8 @@ pub(super) struct Pending {
     pub references: Option<Copied>,
     /// Attributes with references to objects that do not exist yet.
     pub attributes: Option<UnresolvedAttributes>,
+    /// A fill value with references to objects that do not exist yet.
+    pub fill: Option<NewValue>,
     /// Named datatypes that do not exist yet, each with the attribute that is to refer to it.
     pub types: Option<TypeUses>,
     /// Order of creation of the links of a group, of which some do not exist yet.
@@ -71,6 +72,7 @@ impl Pending {
             && self.refused.is_none()
             && self.references.is_none()
             && self.attributes.is_none()
+            && self.fill.is_none()
             && self.types.is_none()
             && self.link_order.is_none()
             && self.rewrite.is_none()

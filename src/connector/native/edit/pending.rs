@@ -1,16 +1,23 @@
-//! Attributes whose references name objects that are not there yet, as when a tree is copied.
+//! Attributes and fill values whose references name objects that are not there yet, as when a tree
+//! is copied.
 //!
-//! Until the object is there the attribute holds a nil reference. Before each commit it is tried
-//! again. What names no object when the file is closed stays nil.
+//! Until the object is there they hold a nil reference. Before each commit they are tried again.
+//! References that name no object when the file is closed stay nil.
 
 use super::super::attribute::Value;
 use super::attributes::{Values, put_as};
+use super::errors::refused;
 use super::{Change, now};
+use crate::base::fill::Fill;
 use crate::base::{Error, Result};
 use crate::connector::{NewAttribute, NewValue, ObjectId};
+use crate::dataset::create::dataset_messages;
+use crate::dataset::creation::Creation;
 use crate::dataset::parts::store_elements;
+use crate::format::object_header::kind;
 use crate::meta::header_edit::HeaderEdit;
 use crate::structures::attributes::edit as attributes_edit;
+use crate::structures::shared_messages::edit as shared_messages_edit;
 use std::cell::Cell;
 use std::collections::HashMap;
 
@@ -85,6 +92,49 @@ impl Change<'_> {
     /// The attribute is another one now.
     pub(super) fn not_pending(&self, id: ObjectId, name: &[u8]) {
         self.editing.objects.change_pending(id, |p| p.attributes.as_mut().map(|a| a.0.remove(name)));
+    }
+
+    /// Sets fill values whose references name objects now. `last`: logs those that stay null.
+    pub(super) fn lead_fill_values(&self, last: bool) {
+        let all = self.editing.objects.all_pending().take(|p| p.fill.take());
+        for (id, value) in all {
+            match self.atomically(|| self.put_fill_value(id, &value)) {
+                Ok(true) => {}
+                Ok(false) if last => {
+                    tracing::warn!("object at {}: its fill value is null, as it refers to no object of the file", id.address);
+                }
+                Ok(false) => self.editing.objects.change_pending(id, |p| p.fill = Some(value)),
+                Err(error) => tracing::warn!("object at {}: its fill value is null: {error}", id.address),
+            }
+        }
+    }
+
+    /// Sets the fill value of a dataset; false: one of its references names no object.
+    fn put_fill_value(&self, id: ObjectId, value: &NewValue) -> Result<bool> {
+        let (store, d) = (self.store()?, self.dataset(id)?);
+        let nowhere = Cell::new(false);
+        let fill = store_elements(value, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
+        if nowhere.get() {
+            return Ok(false);
+        }
+        if fill.len() as u64 != d.datatype.element_size() {
+            return Ok(true);
+        }
+        let creation = Creation { fill: Fill::Value(fill), ..d.now()?.creation };
+        let messages = dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
+        shared_messages_edit::forget(&store, id.address)?;
+        let mut header = HeaderEdit::load(&store, id.address)?;
+        // Filters of sparse chunks have the fill value as a parameter.
+        let kept = [kind::DATASPACE, kind::DATATYPE, kind::DATA_LAYOUT, kind::MTIME];
+        for (kind, flags, body) in messages.into_iter().filter(|(k, ..)| !kept.contains(k)) {
+            match header.find(kind) {
+                Some(at) => header.set_body(at, body),
+                None => drop(header.add(kind, flags, body)),
+            }
+        }
+        header.write(&store)?;
+        self.changed(id);
+        Ok(true)
     }
 
     /// Tries again to lead references to their objects. `last`: says which lead nowhere.
