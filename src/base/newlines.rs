@@ -54,6 +54,23 @@ impl Newlines {
         self.runs.front().filter(|(skip, _)| *skip == 0).map_or(0, |(_, count)| *count)
     }
 
+    /// Cuts the lines of `form` into strings, each with the newline that ends it.
+    pub(crate) fn strings_of<'f>(mut self, form: &'f [u8]) -> impl Iterator<Item = &'f [u8]> {
+        let mut lines = form.split_inclusive(|b| *b == b'\n');
+        let mut rest = form;
+        std::iter::from_fn(move || {
+            let mut len = lines.next()?.len();
+            for _ in 0..self.first() {
+                let Some(line) = lines.next() else { break };
+                len = len.saturating_add(line.len());
+            }
+            self.pop();
+            let (string, behind) = rest.split_at_checked(len)?;
+            rest = behind;
+            Some(string)
+        })
+    }
+
     /// Removes the first string.
     pub(crate) fn pop(&mut self) {
         if let Some((skip, _)) = self.runs.front_mut() {
@@ -68,6 +85,15 @@ impl Newlines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_joined() {
+        let strings = |numbers: &[u64], form: &'static [u8]| Newlines::from_numbers(numbers).unwrap().strings_of(form).collect::<Vec<_>>();
+        assert_eq!(strings(&[], b"a\n\nb"), [&b"a\n"[..], b"\n", b"b"]);
+        assert_eq!(strings(&[1, 2, 0, 1], b"a\nb\nc\nd\n\ne\nf\n"), [&b"a\n"[..], b"b\nc\nd\n", b"\ne\n", b"f\n"]);
+        assert_eq!(strings(&[0, u64::MAX], b"a\nb\n"), [b"a\nb\n"], "the lines that there are");
+        assert!(strings(&[0, 1], b"").is_empty());
+    }
 
     #[test]
     fn strings_are_counted_in_order() {

@@ -359,6 +359,18 @@ def by_mounts(options, source, place):
     return done
 
 
+def by_container_mounts(options, source, place):
+    """cp -a from a mount of the file into one of a container, and from there into one of a new file."""
+    container, new = f"iod:{place}/mounted", f"{place}/mounted.h5"
+    assert run(options, "create", container)[0] == 0 and run(options, "create", new)[0] == 0
+    code, said = 0, ""
+    for left, right in ((source, container), (container, new)):
+        with harness.mounted(options.bin, left) as a, harness.mounted(options.bin, right, "--read-write") as b:
+            done = subprocess.run(["cp", "-a", f"{a}/.", f"{b}/"], stderr=subprocess.PIPE, timeout=300)
+        code, said = code or done.returncode, said + done.stderr.decode(errors="replace")
+    return [("mounted.h5", code, said)]
+
+
 def check_made(t, options, place):
     for make in MADE:
         folder = os.path.join(place, make.__name__)
@@ -366,7 +378,7 @@ def check_made(t, options, place):
         source = os.path.join(folder, "source.h5")
         make(source)
         t.equal(run(options, "diff", "-r", "--storage", source + ":/", source + ":/"), (0, ""), f"{make.__name__}: diff with itself")
-        for way in (by_file, by_container, by_directory, by_mounts):
+        for way in (by_file, by_container, by_directory, by_mounts, by_container_mounts):
             for name, code, said in way(options, source, folder):
                 what = f"{make.__name__}: {way.__name__}: {name}"
                 t.equal(code, 0, f"{what}: {said}")

@@ -4,6 +4,7 @@ use super::access::IodConnector;
 use super::dataset::Dataset;
 use super::state::State;
 use crate::base::datatype::References;
+use crate::base::newlines::Newlines;
 use crate::base::{Address, Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::edit::Elements;
@@ -20,10 +21,7 @@ const PARSED_MAX: u64 = 128 << 20;
 impl IodConnector {
     /// Makes the dataset `id` what `spec` states.
     pub(super) fn change_layout(&self, state: &mut State, id: u64, spec: &DatasetSpec, elements: Elements) -> Result<()> {
-        if spec.newlines.as_ref().is_some_and(|n| !n.is_empty()) {
-            let reason = "lines of strings with newlines are not parsed here: write the exact form below .h5dir/exact";
-            return Err(Error::refused(libc::EOPNOTSUPP, reason));
-        }
+        let newlines = spec.newlines.clone().unwrap_or_default();
         let old = self.dataset_of(state, id)?;
         let blank = elements == Elements::Dropped || !state.has_any(&keys::of_kind(id, keys::CHUNK))?;
         let (mut creation, blocks, nowhere) =
@@ -38,11 +36,11 @@ impl IodConnector {
         }
         let kept = match (blank, is) {
             (true, _) => Kept::Nothing,
-            (false, true) if was => Kept::Form(self.whole_form(state, &old, false)?, false),
+            (false, true) if was => Kept::Form(self.whole_form(state, &old, false)?, None),
             (false, true) => {
                 let mut bytes = vec![0; usize::try_from(old.size).unwrap_or(usize::MAX)];
                 self.read_elements(state, &old, 0, &mut bytes)?;
-                Kept::Form(bytes, creation.datatype.is_vlen_string())
+                Kept::Form(bytes, creation.datatype.is_vlen_string().then(|| newlines.clone()))
             }
             (false, false) => Kept::Chunks,
         };
@@ -64,6 +62,11 @@ impl IodConnector {
         }
         state.forms.remove(&id);
         state.wait_for_fill(id, spec, nowhere)?;
+        state.newlines.remove(&id);
+        // Lines that are not there yet are written next.
+        if blank && !newlines.is_empty() && new.datatype.is_vlen_string() {
+            state.await_newlines(id, newlines)?;
+        }
         state.touch(id)
     }
 
@@ -177,6 +180,6 @@ enum Kept {
     Nothing,
     /// Its bytes.
     Chunks,
-    /// Elements of this form; true: lines.
-    Form(Vec<u8>, bool),
+    /// Elements of this form; of lines, with the newlines inside strings.
+    Form(Vec<u8>, Option<Newlines>),
 }

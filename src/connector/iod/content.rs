@@ -5,6 +5,7 @@ use super::attribute::exact;
 use super::cells::{LockedCells, Place};
 use super::dataset::{Dataset, Storage};
 use super::state::State;
+use crate::base::newlines::Newlines;
 use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
@@ -22,6 +23,8 @@ const BATCH: u64 = 1024;
 const VARIABLE_MAX: u64 = 1 << 30;
 /// Longest form of one element, bytes.
 pub(super) const ELEMENT_MAX: u64 = 64 << 20;
+/// Strings with newlines that are described: an extended attribute has no room for more.
+const NEWLINES_MAX: usize = 1 << 14;
 /// Stored chunks of a dataset that are counted each time its storage is asked for.
 const COUNTED_CHUNKS: usize = 4096;
 /// Smallest and largest preferred I/O size, bytes.
@@ -126,8 +129,8 @@ impl IodContent {
     }
 }
 
-/// The form of batch `n` of the elements of `d`: lines, or the exact form.
-pub(super) fn batch_form(connector: &IodConnector, state: &State, d: &Dataset, lines: bool, n: u64) -> Result<Vec<u8>> {
+/// Batch `n` of the elements of `d`, as stored.
+fn batch_bytes(connector: &IodConnector, state: &State, d: &Dataset, n: u64) -> Result<Vec<u8>> {
     let first = n.saturating_mul(BATCH);
     let count = d.elements().saturating_sub(first).min(BATCH);
     let size = usize::try_from(d.element_size).unwrap_or(usize::MAX);
@@ -135,6 +138,13 @@ pub(super) fn batch_form(connector: &IodConnector, state: &State, d: &Dataset, l
     let too_large = || Error::limit("dataset", Address(d.id), "elements too large for variable-length data");
     let mut raw = vec![0; len.ok_or_else(too_large)?];
     connector.read_elements(state, d, first.saturating_mul(d.element_size), &mut raw)?;
+    Ok(raw)
+}
+
+/// The form of batch `n` of the elements of `d`: lines, or the exact form.
+pub(super) fn batch_form(connector: &IodConnector, state: &State, d: &Dataset, lines: bool, n: u64) -> Result<Vec<u8>> {
+    let raw = batch_bytes(connector, state, d, n)?;
+    let size = usize::try_from(d.element_size).unwrap_or(usize::MAX);
     let place = Place::Dataset(d.id);
     let cells = LockedCells { connector, state, place: &place };
     let form = VariableForm::of(&d.datatype);
@@ -147,6 +157,28 @@ pub(super) fn batch_form(connector: &IodConnector, state: &State, d: &Dataset, l
         form.line(element, &limited, &mut out)?;
     }
     Ok(out)
+}
+
+/// Newlines inside the strings of `d`; `None`: inside more than [`NEWLINES_MAX`] strings.
+pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> Result<Option<Newlines>> {
+    let place = Place::Dataset(d.id);
+    let cells = LockedCells { connector, state, place: &place };
+    let (form, limited) = (VariableForm::of(&d.datatype), Limited { parts: &cells, limit: ELEMENT_MAX });
+    let (mut newlines, mut skip) = (Newlines::default(), 0u64);
+    for n in 0..d.elements().div_ceil(BATCH) {
+        let raw = batch_bytes(connector, state, d, n)?;
+        for element in raw.chunks_exact(usize::try_from(d.element_size).unwrap_or(usize::MAX).max(1)) {
+            let mut line = Vec::new();
+            form.line(element, &limited, &mut line)?;
+            // The last newline ends the line.
+            match (line.iter().filter(|b| **b == b'\n').count() as u64).saturating_sub(1) {
+                0 => skip = skip.saturating_add(1),
+                _ if newlines.strings() >= NEWLINES_MAX => return Ok(None),
+                inside => newlines.push(std::mem::take(&mut skip), inside),
+            }
+        }
+    }
+    Ok(Some(newlines))
 }
 
 /// Bytes of the first `max` values in a range, and the key of the next one.

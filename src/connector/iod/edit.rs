@@ -84,6 +84,7 @@ impl Edit for IodConnector {
                 && let Err(e) = self.finish_form(state, id, true)
             {
                 state.forms.remove(&id);
+                state.newlines.remove(&id);
                 self.changed(id);
                 return Err(e);
             }
@@ -100,6 +101,7 @@ impl Edit for IodConnector {
             let done = self.finish_form(state, id, last);
             // Another open file may write the rest.
             if last && state.held.get(&id).copied().unwrap_or(0) <= 1 && state.forms.remove(&id).is_some() {
+                state.newlines.remove(&id);
                 self.changed(id);
             }
             done

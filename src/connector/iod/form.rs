@@ -5,9 +5,10 @@
 
 use super::access::IodConnector;
 use super::cells::NewCells;
-use super::content::batch_form;
+use super::content::{batch_form, newlines};
 use super::dataset::Dataset;
 use super::state::{Form, State};
+use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
 use crate::connector::Form as Shown;
@@ -30,7 +31,7 @@ fn large() -> Error {
 
 impl IodConnector {
     /// Changes the form of a dataset; `end`: its least length after that, 0 if it is emptied.
-    fn change_form(&self, state: &mut State, d: &Dataset, shown: Shown, end: u64, f: impl FnOnce(&mut Form)) -> Result<()> {
+    fn change_form(&self, state: &mut State, d: &Dataset, shown: Shown, end: u64, f: impl FnOnce(&mut Form) -> Result<()>) -> Result<()> {
         if end > FORM_MAX {
             return Err(large());
         }
@@ -42,13 +43,29 @@ impl IodConnector {
         if !begun {
             let lines = shown == Shown::Main && d.datatype.is_vlen_string();
             let bytes = if end == 0 { Vec::new() } else { self.whole_form(state, d, lines)? };
-            state.forms.insert(d.id, Form { bytes: Arc::new(bytes), written: false, lines });
+            let fixed = if lines && !bytes.is_empty() && self.keep_newlines(state, d)? { bytes.len() } else { 0 };
+            state.forms.insert(d.id, Form { bytes: Arc::new(bytes), written: false, lines, fixed });
         }
         if let Some(form) = state.forms.get_mut(&d.id) {
-            f(form);
+            let fixed = form.fixed;
+            f(form)?;
+            if form.fixed < fixed {
+                state.newlines.remove(&d.id);
+            }
         }
         self.changed(d.id);
         Ok(())
+    }
+
+    /// Keeps the newlines inside the strings that `d` has until its lines are parsed; false: there
+    /// are none.
+    fn keep_newlines(&self, state: &mut State, d: &Dataset) -> Result<bool> {
+        let newlines = newlines(self, state, d)?.ok_or_else(|| invalid("many strings hold newlines: write the exact form"))?;
+        let some = !newlines.is_empty();
+        if some {
+            state.await_newlines(d.id, newlines)?;
+        }
+        Ok(some)
     }
 
     /// The form of all elements that a dataset has.
@@ -72,6 +89,9 @@ impl IodConnector {
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(large)?;
         self.change_form(state, d, shown, end, |form| {
             let (from, to) = (usize::try_from(offset).unwrap_or(usize::MAX), usize::try_from(end).unwrap_or(usize::MAX));
+            if from < form.fixed {
+                return Err(invalid("strings with newlines are replaced as a whole, or in the exact form"));
+            }
             let all = Arc::make_mut(&mut form.bytes);
             if all.len() < to {
                 all.resize(to, 0);
@@ -80,14 +100,21 @@ impl IodConnector {
                 part.copy_from_slice(bytes);
             }
             form.written = true;
+            Ok(())
         })
     }
 
     /// Makes the form `size` bytes long.
     pub(super) fn resize_form(&self, state: &mut State, d: &Dataset, shown: Shown, size: u64) -> Result<()> {
         self.change_form(state, d, shown, size, |form| {
-            Arc::make_mut(&mut form.bytes).resize(usize::try_from(size).unwrap_or(0), 0);
+            let size = usize::try_from(size).unwrap_or(0);
+            if size > 0 && size < form.fixed {
+                return Err(invalid("strings with newlines are cut in the exact form only"));
+            }
+            form.fixed = form.fixed.min(size);
+            Arc::make_mut(&mut form.bytes).resize(size, 0);
             form.written = size > 0;
+            Ok(())
         })
     }
 
@@ -95,18 +122,21 @@ impl IodConnector {
     /// False: there is nothing to do.
     pub(super) fn finish_form(&self, state: &mut State, id: u64, last: bool) -> Result<bool> {
         let Some(form) = state.forms.get(&id).filter(|form| form.written || last) else { return Ok(false) };
-        let (bytes, lines) = (form.bytes.clone(), form.lines);
+        let bytes = form.bytes.clone();
+        let lines = form.lines.then(|| state.newlines.get(&id).cloned().unwrap_or_default());
         let d = self.dataset_of(state, id)?;
         self.parse_form(state, &d, &bytes, lines)?;
         state.forms.remove(&id);
+        state.newlines.remove(&id);
         state.touch(id)?;
         self.changed(id);
         Ok(true)
     }
 
-    /// Replaces the elements of a dataset by those of a form.
-    pub(super) fn parse_form(&self, state: &mut State, d: &Dataset, form: &[u8], lines: bool) -> Result<()> {
-        let elements = count(d, form, lines)?;
+    /// Replaces the elements of a dataset by those of a form. `lines`: it has lines of strings,
+    /// with these newlines inside them.
+    pub(super) fn parse_form(&self, state: &mut State, d: &Dataset, form: &[u8], lines: Option<Newlines>) -> Result<()> {
+        let elements = count(d, form, lines.as_ref())?;
         let rows = rows_for(d, elements)?;
         let (raw, blocks) = self.parsed(state, d, form, lines)?;
         state.remove_all(&keys::of_kind(d.id, keys::CHUNK))?;
@@ -126,11 +156,11 @@ impl IodConnector {
 
     /// The elements of a form, and the blocks of their cells.
     #[allow(clippy::type_complexity)]
-    fn parsed(&self, state: &State, d: &Dataset, form: &[u8], lines: bool) -> Result<(Vec<u8>, Vec<(u64, Vec<u8>)>)> {
+    fn parsed(&self, state: &State, d: &Dataset, form: &[u8], lines: Option<Newlines>) -> Result<(Vec<u8>, Vec<(u64, Vec<u8>)>)> {
         let mut cells = NewCells::new(state, true, true);
         let mut raw = Vec::new();
-        if lines {
-            for line in form.split_inclusive(|b| *b == b'\n') {
+        if let Some(newlines) = lines {
+            for line in newlines.strings_of(form) {
                 let text = line.strip_suffix(b"\n").unwrap_or(line);
                 let count = u32::try_from(text.len()).map_err(|_| large())?;
                 raw.extend(cells.sequence(count, text)?);
@@ -155,9 +185,12 @@ fn incomplete() -> Error {
 }
 
 /// Elements of a form.
-fn count(d: &Dataset, form: &[u8], lines: bool) -> Result<u64> {
-    if lines {
-        return Ok(form.split_inclusive(|b| *b == b'\n').count() as u64);
+fn count(d: &Dataset, form: &[u8], lines: Option<&Newlines>) -> Result<u64> {
+    if let Some(newlines) = lines {
+        let lines = form.split_inclusive(|b| *b == b'\n').count() as u64;
+        let strings = newlines.clone().strings_of(form).count() as u64;
+        let all_there = strings.checked_add(newlines.total()) == Some(lines);
+        return if all_there { Ok(strings) } else { Err(invalid("the strings hold other numbers of newlines")) };
     }
     let (plan, size) = (VariableForm::of(&d.datatype), usize::try_from(d.element_size).unwrap_or(0));
     let (mut rest, mut n) = (form, 0u64);

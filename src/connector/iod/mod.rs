@@ -235,6 +235,15 @@ impl Connector for IodConnector {
         })
     }
 
+    fn newlines(&self, id: ObjectId) -> Result<Option<super::Newlines>> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return Connector::newlines(&*there, id);
+        }
+        let state = self.state.read_recursive();
+        let dataset = self.dataset_of(&state, own(id)?)?;
+        content::newlines(self, &state, &dataset)
+    }
+
     fn elements(&self, id: ObjectId) -> Result<Value> {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.elements(id);

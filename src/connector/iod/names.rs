@@ -145,6 +145,7 @@ impl State {
             }
             self.remove_all(&keys::of_object(id))?;
             self.forms.remove(&id);
+            self.newlines.remove(&id);
             self.waiting.references.retain(|(dataset, ..)| *dataset != id);
             self.waiting.attributes.retain(|(object, _), _| *object != id);
             self.waiting.fills.remove(&id);

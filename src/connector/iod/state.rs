@@ -1,6 +1,7 @@
 //! The values that are shown: a snapshot and the changes that are not committed.
 
 use super::ids::no_such;
+use crate::base::newlines::Newlines;
 use crate::base::value::NewValue;
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::NewReference;
@@ -14,6 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Datasets whose newlines inside strings are kept at a time.
+const NEWLINES_AWAITED_MAX: usize = 4096;
 
 /// Type of an object: group.
 pub(super) const GROUP: u8 = 1;
@@ -57,6 +61,19 @@ pub(super) struct Form {
     pub written: bool,
     /// It is made of lines.
     pub lines: bool,
+    /// Length of its beginning that no write changes: strings of the dataset, some with newlines.
+    pub fixed: usize,
+}
+
+impl State {
+    /// Keeps the newlines inside the strings of a dataset until its lines are parsed.
+    pub fn await_newlines(&mut self, id: u64, newlines: Newlines) -> Result<()> {
+        if self.newlines.len() >= NEWLINES_AWAITED_MAX {
+            return Err(Error::refused(libc::EINVAL, "too many files wait for strings with newlines"));
+        }
+        self.newlines.insert(id, newlines);
+        Ok(())
+    }
 }
 
 impl Form {
@@ -81,6 +98,8 @@ pub(super) struct State {
     pub held: HashMap<u64, u64>,
     /// Forms of variable-length datasets that are being written.
     pub forms: HashMap<u64, Form>,
+    /// Newlines inside the strings of datasets whose lines are written next.
+    pub newlines: HashMap<u64, Newlines>,
     pub waiting: Waiting,
     /// UUIDs of records of the next version whose commit is in doubt.
     pub in_doubt: Vec<[u8; 16]>,
@@ -135,6 +154,7 @@ impl State {
             moves_group: false,
             held: HashMap::default(),
             forms: HashMap::default(),
+            newlines: HashMap::default(),
             waiting: Waiting::default(),
             in_doubt: Vec::new(),
             failed: None,

@@ -9,7 +9,8 @@ use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, Taken};
 use crate::connector::memory::{MemoryConnector, MemoryObject};
 use crate::connector::{
-    ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, LinkFacts, LinkTarget, NewValue, ObjectId, ObjectKind, Ownership, Shape,
+    ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, LinkFacts, LinkTarget, NewValue, Newlines, ObjectId, ObjectKind, Ownership,
+    Shape,
 };
 use crate::dataset::layout::Seek;
 use crate::file::store::ObjectStore;
@@ -286,6 +287,37 @@ fn variable_length_strings_are_written_by_lines_and_exactly() {
     let value = NewValue::plain(Datatype::byte(), Shape::Scalar, vec![1]);
     c.set_attribute(id, b"x", &value).unwrap();
     assert_eq!(c.attribute(id, b"x").unwrap().unwrap().exact().unwrap(), [1]);
+}
+
+/// Regression: appending to strings with newlines made each line a string.
+#[test]
+fn lines_are_appended_to_strings_with_newlines() {
+    let store = empty();
+    let c = open(&store);
+    let strings = DatasetSpec { maxshape: Some(vec![None]), ..spec(STRING, &[0]) };
+    let id = c.create_dataset(c.root(), b"s", &strings).unwrap();
+    let newlines = Newlines::from_numbers(&[0, 1]);
+    c.change_dataset(id, DatasetSpec { newlines, ..DatasetSpec::default() }, Elements::Kept).unwrap();
+    c.hold(id);
+    c.write_as(id, Form::Main, 0, b"a\nb\nc\n").unwrap();
+    c.finish(id, true).unwrap();
+    c.release(id);
+    let shape = |c: &IodConnector| c.dataset(id).unwrap().shape.count();
+    let kept = |c: &IodConnector| c.newlines(id).unwrap().unwrap().numbers().collect::<Vec<_>>();
+    assert_eq!((shape(&c), kept(&c)), (Some(2), vec![0, 1]));
+    c.close().unwrap();
+    let c = open(&store);
+    c.hold(id);
+    assert_eq!(errno(&c.write_as(id, Form::Main, 0, b"x")), libc::EINVAL);
+    assert_eq!(errno(&c.set_size_as(id, Form::Main, 3)), libc::EINVAL);
+    c.write_as(id, Form::Main, 6, b"more\n").unwrap();
+    c.finish(id, true).unwrap();
+    assert_eq!((bytes(&*c, id), shape(&c), kept(&c)), (b"a\nb\nc\nmore\n".to_vec(), Some(3), vec![0, 1]));
+    c.set_size_as(id, Form::Main, 0).unwrap();
+    c.write_as(id, Form::Main, 0, b"1\n2\n").unwrap();
+    c.finish(id, true).unwrap();
+    c.release(id);
+    assert_eq!((shape(&c), kept(&c)), (Some(2), vec![]));
 }
 
 /// Two sessions of a container with one file of 100 bytes.
