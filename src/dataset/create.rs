@@ -71,6 +71,13 @@ pub(crate) fn refuse_other_datatype(named: Option<&Datatype>, own: &Datatype, pa
     }
 }
 
+/// True if elements of the type `own` may become elements of the type `named` later: they have the
+/// type of new files, or that of attributes whose text was set before their type.
+pub(crate) fn awaits_datatype(named: Option<&Datatype>, own: &Datatype) -> bool {
+    let is_new = own.is_vlen_string() || [Datatype::byte(), Datatype::utf8(own.size)].iter().any(|new| is_same_datatype(new, own));
+    is_new && named.is_some_and(|named| !is_same_datatype(named, own))
+}
+
 /// Encodes a dataspace message for a file with this superblock.
 pub(crate) fn dataspace_message(
     ctx: &Context,

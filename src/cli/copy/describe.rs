@@ -177,8 +177,9 @@ pub(super) fn of_xattrs(source: &dyn Source) -> io::Result<Description> {
             _ => description.others.push((name, value)),
         }
     }
-    // The facts of an object come first: they say of which type its attributes are.
-    description.others.sort_by_key(|(name, _)| !name.starts_with(FACT_PREFIX));
+    // The facts of an object come first: they say of which type its attributes are. Attributes get
+    // their named datatypes last.
+    description.others.sort_by_key(|(name, _)| (name == TYPES_XATTR, !name.starts_with(FACT_PREFIX)));
     Ok(description)
 }
 

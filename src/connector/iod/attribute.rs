@@ -223,16 +223,24 @@ impl IodConnector {
 }
 
 /// Makes the attribute refer to the named datatype `named`. `check` gets its datatype.
-pub(super) fn refer(state: &mut State, (id, name): (u64, &[u8]), named: u64, check: &mut dyn FnMut(&Datatype) -> Result<()>) -> Result<()> {
-    let stored = state.bytes(&key(id, name))?.ok_or_else(|| Error::refused(libc::ENODATA, "there is no such attribute"))?;
+pub(super) fn refer(
+    state: &mut State,
+    (id, name): (u64, &[u8]),
+    named: u64,
+    check: &mut dyn FnMut(&Datatype) -> Result<bool>,
+) -> Result<bool> {
+    let Some(stored) = state.bytes(&key(id, name))? else { return Ok(false) };
     let Decoded { datatype, shape, bytes, block } = decode(state, &stored, id)?;
-    check(&datatype.datatype)?;
+    if !check(&datatype.datatype)? {
+        return Ok(false);
+    }
     if datatype.named == Some(named) {
-        return Ok(());
+        return Ok(true);
     }
     let referring = encode(name, &TypeOf { datatype: datatype.datatype, named: Some(named) }, &shape, &bytes, &block)?;
     state.change_use(datatype.named, Some(named))?;
-    state.put(key(id, name), &referring)
+    state.put(key(id, name), &referring)?;
+    Ok(true)
 }
 
 /// Checks a stored attribute of the object `id`.

@@ -10,7 +10,7 @@ use super::state::State;
 use super::types::{TypeOf, referred};
 use crate::base::{Error, Result};
 use crate::connector::ObjectKind;
-use crate::dataset::create::refuse_other_datatype;
+use crate::dataset::create::{awaits_datatype, refuse_other_datatype};
 use crate::format::object_header::kind;
 use crate::iod::keys;
 
@@ -82,13 +82,17 @@ impl IodConnector {
         Ok(())
     }
 
-    /// Makes the reference; false: nothing is at `path`.
+    /// Makes the reference; false: nothing is at `path`, there is no such attribute, or the bytes
+    /// have no type yet.
     fn refer(&self, state: &mut State, id: u64, name: Option<&[u8]>, path: &[u8]) -> Result<bool> {
         let Some(named) = paths::follow(state, 0, path, &mut 0)? else { return Ok(false) };
         let is_type = state.kind(named)? == Some(ObjectKind::Datatype);
         let datatype = if is_type { Some(state.named_datatype(named)?) } else { None };
         let Some(name) = name else {
             let d = self.dataset_of(state, id)?;
+            if awaits_datatype(datatype.as_ref(), &d.datatype) {
+                return Ok(false);
+            }
             refuse_other_datatype(datatype.as_ref(), &d.datatype, path)?;
             if d.named != Some(named) {
                 state.change_use(d.named, Some(named))?;
@@ -97,8 +101,12 @@ impl IodConnector {
             }
             return Ok(true);
         };
-        attribute::refer(state, (id, name), named, &mut |own| refuse_other_datatype(datatype.as_ref(), own, path))?;
-        Ok(true)
+        attribute::refer(state, (id, name), named, &mut |own| {
+            if awaits_datatype(datatype.as_ref(), own) {
+                return Ok(false);
+            }
+            refuse_other_datatype(datatype.as_ref(), own, path).map(|()| true)
+        })
     }
 
     /// Tries again to refer to named datatypes. `all`: also if they are many.

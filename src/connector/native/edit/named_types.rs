@@ -9,7 +9,7 @@ use super::{Change, now};
 use crate::base::datatype::Datatype;
 use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
-use crate::dataset::create::{is_same_datatype, refuse_other_datatype};
+use crate::dataset::create::{awaits_datatype, is_same_datatype, refuse_other_datatype};
 use crate::format::message::attribute::encode_attribute;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::{SharedMessage, flag, kind};
@@ -51,7 +51,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Makes the reference; false: nothing is at `path`.
+    /// Makes the reference; false: nothing is at `path`, there is no such attribute, or the bytes
+    /// have no type yet.
     fn refer(&self, id: ObjectId, name: Option<&[u8]>, path: &[u8]) -> Result<bool> {
         let (store, object) = (self.store()?, self.connector.object(id)?);
         let root = ObjectId { file: 0, address: self.connector.file(0)?.root };
@@ -65,8 +66,11 @@ impl Change<'_> {
         let datatype = if is_type { Some(self.connector.object(named)?.datatype()?) } else { None };
         let body = SharedMessage::encode_object(named.address, store.ctx());
         if let Some(name) = name {
-            let stored = attribute::stored(&object, name)?.ok_or_else(|| Error::refused(libc::ENODATA, "there is no such attribute"))?;
+            let Some(stored) = attribute::stored(&object, name)? else { return Ok(false) };
             let typed = attribute::typed(&object, &stored)?;
+            if awaits_datatype(datatype.as_ref(), &typed.datatype) {
+                return Ok(false);
+            }
             refuse_other_datatype(datatype.as_ref(), &typed.datatype, path)?;
             let version = self.header(id)?.version();
             let space = Dataspace::of(&typed.shape, if version == 1 { 1 } else { 2 }).encode(store.ctx());
@@ -74,7 +78,11 @@ impl Change<'_> {
             // Changes the counts of both datatypes.
             attributes_edit::set(&store, id.address, name, &body, now())?;
         } else {
-            refuse_other_datatype(datatype.as_ref(), &self.dataset(id)?.datatype, path)?;
+            let d = self.dataset(id)?;
+            if awaits_datatype(datatype.as_ref(), &d.datatype) {
+                return Ok(false);
+            }
+            refuse_other_datatype(datatype.as_ref(), &d.datatype, path)?;
             shared_messages_edit::forget(&store, id.address)?;
             let mut header = self.header(id)?;
             let at = header.find(kind::DATATYPE).ok_or_else(|| object.lacks("datatype"))?;
@@ -118,7 +126,11 @@ impl Change<'_> {
                 }
             });
             if last && !uses.is_empty() {
-                tracing::info!("object at {}: {} types stay its own: no named datatype is at their paths", id.address, uses.len());
+                tracing::info!(
+                    "object at {}: {} types stay its own: no named datatype is at their paths, or no such attribute is there",
+                    id.address,
+                    uses.len()
+                );
             }
         }
         if !last {
