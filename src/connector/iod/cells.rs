@@ -9,15 +9,20 @@
 //! have the object's id plus 1 in place of an address, because 0 is nil.
 
 use super::access::IodConnector;
+use super::dataset::Dataset;
 use super::ids::no_such;
 use super::paths;
 use super::state::State;
+use crate::base::fill::Fill;
 use crate::base::parts::Budget;
+use crate::base::shape::Shape;
+use crate::base::value::Elements;
 use crate::base::{Address, Error, Result};
 use crate::dataset::heap::{Heap, HeapStore};
 use crate::format::{Context, Reader, Writer};
-use crate::iod::{Data, keys};
-use std::cell::Cell;
+use crate::iod::{Data, Key, keys};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Bytes after which a block is complete.
@@ -156,6 +161,49 @@ impl Heap for Cells {
     fn path(&self, address: Address) -> Option<Vec<u8>> {
         let state = self.connector.state.read_recursive();
         paths::present_path_of(&self.connector, &state, address.0.checked_sub(1)?)
+    }
+}
+
+/// Reads cells and records their blocks.
+struct Recorded<'a> {
+    cells: LockedCells<'a>,
+    blocks: RefCell<BTreeSet<u64>>,
+}
+
+impl Heap for Recorded<'_> {
+    fn ctx(&self) -> &Context {
+        self.cells.ctx()
+    }
+
+    fn object(&self, collection: Address, index: u32, budget: &mut Budget) -> Result<Vec<u8>> {
+        self.blocks.borrow_mut().insert(collection.0);
+        self.cells.object(collection, index, budget)
+    }
+
+    fn path(&self, address: Address) -> Option<Vec<u8>> {
+        self.cells.path(address)
+    }
+}
+
+impl IodConnector {
+    /// Removes the cells of the elements of a dataset; those of its fill value stay.
+    pub(super) fn drop_cells(&self, state: &mut State, d: &Dataset) -> Result<()> {
+        let mut kept = BTreeSet::new();
+        if let Fill::Value(fill) = &d.fill.fill {
+            let place = Place::Dataset(d.id);
+            let recorded = Recorded { cells: LockedCells { connector: self, state, place: &place }, blocks: RefCell::default() };
+            let element = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes: fill };
+            if let Err(e) = element.exact(&recorded) {
+                tracing::debug!("dataset {}: its fill value cannot be read: {e}", d.id);
+            }
+            kept = recorded.blocks.into_inner();
+        }
+        let is_kept = |key: &Key| {
+            let block = keys::parts(key).and_then(|(_, _, block)| block.try_into().ok());
+            block.is_some_and(|block| kept.contains(&u64::from_be_bytes(block)))
+        };
+        let cells = state.keys(&keys::of_kind(d.id, keys::CELLS))?;
+        cells.into_iter().filter(|key| !is_kept(key)).try_for_each(|key| state.remove(key))
     }
 }
 

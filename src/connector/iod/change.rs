@@ -54,7 +54,7 @@ impl IodConnector {
         match kept {
             Kept::Chunks if same(&new) && new.pattern == old.pattern && !new.datatype.contains_reference() => {}
             Kept::Chunks => self.copy_elements(state, &old, &new)?,
-            Kept::Nothing => self.drop_elements(state, id)?,
+            Kept::Nothing => self.drop_elements(state, &new)?,
             Kept::Form(form, lines) => self.parse_form(state, &new, &form, lines)?,
         }
         for (block, bytes) in blocks {
@@ -70,9 +70,9 @@ impl IodConnector {
         state.touch(id)
     }
 
-    fn drop_elements(&self, state: &mut State, id: u64) -> Result<()> {
-        state.remove_all(&keys::of_kind(id, keys::CHUNK))?;
-        state.remove_all(&keys::of_kind(id, keys::CELLS))
+    fn drop_elements(&self, state: &mut State, d: &Dataset) -> Result<()> {
+        state.remove_all(&keys::of_kind(d.id, keys::CHUNK))?;
+        self.drop_cells(state, d)
     }
 
     /// Writes the bytes of `old` as those of `new`, which has as many.
@@ -147,7 +147,7 @@ impl IodConnector {
         }
         use crate::format::object_header::kind;
         let body = crate::dataset::create::datatype_message(2, datatype).map_err(crate::connector::errors::refused)?;
-        self.drop_elements(state, id)?;
+        self.drop_elements(state, &d)?;
         for message in [kind::DATASPACE, kind::FILL_VALUE, kind::DATA_LAYOUT, kind::FILTER_PIPELINE] {
             state.remove(keys::header(id, message))?;
         }

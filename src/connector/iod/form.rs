@@ -140,7 +140,7 @@ impl IodConnector {
         let rows = rows_for(d, elements)?;
         let (raw, blocks) = self.parsed(state, d, form, lines)?;
         state.remove_all(&keys::of_kind(d.id, keys::CHUNK))?;
-        state.remove_all(&keys::of_kind(d.id, keys::CELLS))?;
+        self.drop_cells(state, d)?;
         let mut space = d.space.clone();
         if let (Some(rows), Some(first)) = (rows, space.dims.first_mut()) {
             *first = rows;
