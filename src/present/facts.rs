@@ -20,6 +20,8 @@ const FACT_MAX: usize = 64 << 10;
 /// Most bytes of a text: a little more than an extended attribute may have, so that one too long is
 /// known to be.
 pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
+/// Text of a fill value that is undefined.
+const UNDEFINED: &[u8] = b"undefined";
 /// Key of the newlines inside strings.
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
@@ -239,21 +241,7 @@ fn whole(d: &DatasetInfo, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>>
         add("chunks", json!(dims).to_string().as_bytes());
         add("filters", filters(&d.filters).to_string().as_bytes());
     }
-    let mut text = Vec::new();
-    match &d.fill {
-        Fill::Default => text.extend_from_slice(b"null"),
-        _ => write_string(&fill(d)?, &mut text),
-    }
-    add("fillvalue", &text);
-    if let Fill::Value(bytes) = &d.fill
-        && bytes.len() as u64 == d.datatype.element_size()
-    {
-        let elements = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes };
-        let text = fill(d)?;
-        if parse::has_lost_element(&elements, &text) {
-            add("fillbytes", format!("\"{}\"", number::hex(bytes)).as_bytes());
-        }
-    }
+    add_fill(d, &mut add)?;
     if let Some(layout) = d.copy_layout {
         add("layout", json!(layout).to_string().as_bytes());
         if let Some(profile) = d.profile {
@@ -274,6 +262,31 @@ fn whole(d: &DatasetInfo, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>>
     }
     out.push(b'}');
     Ok(out)
+}
+
+/// Adds the fill value: its text, and its exact form if the text does not give it.
+fn add_fill(d: &DatasetInfo, add: &mut dyn FnMut(&str, &[u8])) -> Result<()> {
+    let (text, size) = (fill(d)?, d.datatype.element_size());
+    let element = match &d.fill {
+        Fill::Value(bytes) if bytes.len() as u64 == size && !d.datatype.contains_reference() => Some(bytes),
+        _ => None,
+    };
+    let element = element.map(|bytes| Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes });
+    let exact = element.as_ref().map(|element| element.exact(&*d.parts)).transpose()?;
+    // An empty sequence is what unwritten elements are by default.
+    let is_empty = d.datatype.contains_vlen() && exact.as_ref().is_some_and(|exact| exact.iter().all(|b| *b == 0));
+    if d.fill == Fill::Default || is_empty {
+        add("fillvalue", b"null");
+        return Ok(());
+    }
+    let mut quoted = Vec::new();
+    write_string(&text, &mut quoted);
+    add("fillvalue", &quoted);
+    let lost = |exact: &[u8]| text.trim_ascii() == UNDEFINED || parse::has_lost_element(&d.datatype, &text, exact);
+    if let Some(exact) = exact.filter(|exact| lost(exact)) {
+        add("fillbytes", format!("\"{}\"", number::hex(&exact)).as_bytes());
+    }
+    Ok(())
 }
 
 fn shape(d: &DatasetInfo) -> Value {
@@ -303,7 +316,7 @@ fn filters(filters: &[FilterSpec]) -> Value {
 fn fill(d: &DatasetInfo) -> Result<Vec<u8>> {
     let size = d.datatype.element_size();
     let bytes = match &d.fill {
-        Fill::Undefined => return Ok(b"undefined".to_vec()),
+        Fill::Undefined => return Ok(UNDEFINED.to_vec()),
         Fill::Value(v) if v.len() as u64 == size => v.clone(),
         // The type has a size of at most 32 bits, and a default value is all zero.
         _ if size > 1 << 20 => return Ok(b"0".to_vec()),

@@ -112,6 +112,10 @@ def fill_of(dataset):
     state = plist.fill_value_defined()
     if state != h5d.FILL_VALUE_USER_DEFINED:
         return state
+    if kind.get_class() == h5t.STRING and kind.is_variable_str():
+        text = ctypes.c_char_p()
+        read = LIB.H5Pget_fill_value(plist.id, kind.id, ctypes.byref(text))
+        return "unreadable" if read < 0 else text.value or h5d.FILL_VALUE_DEFAULT
     raw = ctypes.create_string_buffer(kind.get_size())
     if has_parts(kind) and kind.get_class() not in (h5t.REFERENCE, h5t.COMPOUND):
         return state
@@ -282,6 +286,17 @@ def hidden_bytes(path):
         plist = h5p.create(h5p.DATASET_CREATE)
         LIB.H5Pset_fill_value(plist.id, h5t.IEEE_F64LE.id, b"\1\2\3\4\5\6\xf8\xff")
         create(f, b"nanfill", h5t.IEEE_F64LE, plist=plist)
+        word = h5t.C_S1.copy()
+        word.set_size(9)
+        variable = h5t.C_S1.copy()
+        variable.set_size(h5t.VARIABLE)
+        for text in (b"undefined", b"null", b" undefined", b"", b"a b\n"):
+            plist = h5p.create(h5p.DATASET_CREATE)
+            LIB.H5Pset_fill_value(plist.id, word.id, text.ljust(9, b"\0"))
+            create(f, b"word " + text, word, plist=plist)
+            plist = h5p.create(h5p.DATASET_CREATE)
+            LIB.H5Pset_fill_value(plist.id, variable.id, ctypes.byref(ctypes.c_char_p(text)))
+            create(f, b"variable " + text, variable, plist=plist)
 
 
 def newlines(path):

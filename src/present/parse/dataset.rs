@@ -8,7 +8,7 @@
 //! | `chunks` | list; one number; `"auto"`, `true`; `"none"`, `null`, `false` | JSON, or a word |
 //! | `filters` | see `filters` | JSON, or `shuffle, deflate 6` |
 //! | `fillvalue` | value, or its text; `"undefined"`; `null`: the default | text |
-//! | `fillbytes` | bytes of the fill value in hexadecimal, where its text does not give them | |
+//! | `fillbytes` | exact form of the fill value in hexadecimal, where its text does not give it | |
 //! | `layout` | `"compact"`, `"contiguous"`, `"chunked"`, `"sparse"` | without quotes |
 //! | `profile` | `"map"`, `"filter"`, `"structured"`, of sparse datasets | without quotes |
 //! | `undefine` | `"fill"`: elements with the fill value become undefined in a sparse dataset | |
@@ -22,6 +22,7 @@ use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
 use crate::base::shape::Shape;
 use crate::base::value::NewValue;
+use crate::base::variable_form::VariableForm;
 use crate::base::{Result, limits};
 use crate::connector::edit::NewReference;
 use crate::connector::{ChunksSpec, DatasetSpec, FillSpec, Part, Target};
@@ -36,7 +37,7 @@ pub struct ParsedDataset {
     pub(super) spec: DatasetSpec,
     /// The fill value: an element with this text.
     pub(super) fill: Option<Vec<u8>>,
-    /// Its bytes.
+    /// Its exact form.
     fill_bytes: Option<Vec<u8>>,
 }
 
@@ -52,7 +53,9 @@ impl ParsedDataset {
         let ParsedDataset { mut spec, fill, fill_bytes } = self;
         if let Some(bytes) = fill_bytes {
             let datatype = spec.dtype.clone().map_or_else(now, Ok)?;
-            if datatype.contains_reference() || datatype.contains_vlen() || datatype.element_size() != bytes.len() as u64 {
+            let size = usize::try_from(datatype.element_size()).unwrap_or(usize::MAX);
+            let len = if datatype.contains_vlen() { VariableForm::of(&datatype).form_len(size, &bytes) } else { Some(size) };
+            if datatype.contains_reference() || len != Some(bytes.len()) {
                 return Err(invalid(format!("{FILL_BYTES} are not those of an element of the type")));
             }
             spec.fillvalue = Some(FillSpec::Value(NewValue::plain(datatype, Shape::Scalar, bytes)));

@@ -5,6 +5,7 @@ use super::node::Node;
 use crate::base::Result;
 use crate::base::datatype::{Class, Datatype};
 use crate::base::parts::Parts;
+use crate::base::shape::Shape;
 use crate::base::value::Elements;
 use crate::present::names;
 
@@ -19,10 +20,9 @@ pub fn has_lost_bytes(elements: &Elements<'_>, parts: &dyn Parts, value: &[u8]) 
     Ok(read.map_or(true, |read| read.form != *exact))
 }
 
-/// True if an element made of `text` has other bytes than `bytes`.
-pub fn has_lost_element(elements: &Elements<'_>, text: &[u8]) -> bool {
-    let t = elements.datatype;
-    !t.contains_reference() && !t.contains_vlen() && parse_value(t, elements.shape, text).map_or(true, |read| read.form != elements.bytes)
+/// True if an element made of `text` has another exact form than `exact`. References have none.
+pub fn has_lost_element(datatype: &Datatype, text: &[u8], exact: &[u8]) -> bool {
+    !datatype.contains_reference() && parse_value(datatype, &Shape::Scalar, text).map_or(true, |read| read.form != exact)
 }
 
 /// False for types whose elements are always the bytes that their text gives.
