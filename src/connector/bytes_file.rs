@@ -24,6 +24,7 @@ pub(crate) fn bytes_file() -> Creation {
         filters: Vec::new(),
         fill: Fill::Default,
         fill_time: None,
+        allocation_time: None,
         undefine_fill: false,
         modified: None,
         committed: None,

@@ -14,6 +14,8 @@ pub struct DatasetInfo {
     pub fill: Fill,
     /// When space is allocated: 1 early, 2 late, 3 incrementally; others are not known.
     pub allocation_time: u8,
+    /// When space of a new dataset of its layout is allocated; `None`: a copy has another layout.
+    pub usual_allocation_time: Option<u8>,
     /// When the fill value is written: 0 on allocation, 1 never, 2 if it was set; others are not
     /// known.
     pub fill_time: u8,

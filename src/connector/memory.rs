@@ -66,6 +66,7 @@ impl MemoryObject {
         Some(DatasetInfo {
             fill: if self.fill.is_empty() { Fill::Default } else { Fill::Value(self.fill.clone()) },
             allocation_time: 2,
+            usual_allocation_time: None,
             fill_time: 2,
             layout: "contiguous",
             copy_layout: None,

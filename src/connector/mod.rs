@@ -46,6 +46,7 @@ pub use ownership::{LinkFacts, LinkText, Ownership};
 pub use spec::{ChunksSpec, DatasetSpec, FillSpec};
 
 use crate::base::Error;
+pub(crate) use crate::dataset::create::usual_fill_time;
 pub use crate::dataset::layout::Seek;
 use std::ops::ControlFlow;
 use std::sync::Arc;

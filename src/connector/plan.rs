@@ -108,10 +108,25 @@ pub(crate) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
     }
     let same_kind = datatype.contains_vlen() == d.creation.datatype.contains_vlen();
     let fill_time = (spec.fillvalue.is_none() && same_kind).then(|| d.creation.fill_time.unwrap_or(2)).filter(|t| *t <= 2);
+    let fill_time = spec.fill_time.or(fill_time);
+    let same_layout = spec.layout.is_none() && layout.kind.name() == d.creation.layout.kind.name();
+    let allocation_time = spec.allocation_time.or(d.creation.allocation_time.filter(|_| same_layout));
     let max_dims = (extent == Extent::Simple && d.creation.max_dims.is_some() || !fixed).then_some(max_dims);
     let undefine_fill = spec.undefine_fill && layout.kind.profile().is_some();
-    let creation =
-        Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, undefine_fill, modified: None };
+    let creation = Creation {
+        datatype,
+        committed: None,
+        extent,
+        dims,
+        max_dims,
+        layout,
+        filters,
+        fill,
+        fill_time,
+        allocation_time,
+        undefine_fill,
+        modified: None,
+    };
     // A new file is in the log by default, which cannot hold every type.
     let by_default = d.is_untyped() && spec.layout.is_none() && creation.layout.kind.records().is_some();
     if by_default && creation.layout.kind.check(&creation).is_err() {

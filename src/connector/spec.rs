@@ -43,6 +43,10 @@ pub struct DatasetSpec {
     pub filters: Option<Vec<FilterSpec>>,
     /// Fill value.
     pub fillvalue: Option<FillSpec>,
+    /// When the fill value is written: 0 on allocation, 1 never, 2 if it was set.
+    pub fill_time: Option<u8>,
+    /// When space is allocated: 1 early, 2 late, 3 incrementally.
+    pub allocation_time: Option<u8>,
     /// Name of the layout.
     pub layout: Option<String>,
     /// Name of the way in which the layout stores elements.

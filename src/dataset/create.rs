@@ -31,6 +31,10 @@ use crate::structures::link_count as references;
 
 /// Fill value write time: on allocation, if the user set a fill value.
 const FILL_IF_SET: u8 = 2;
+/// Space is allocated when the dataset is created.
+const EARLY: u8 = 1;
+/// Space is allocated chunk by chunk.
+const INCREMENTAL: u8 = 3;
 /// Fill value write time: on allocation.
 const FILL_ON_ALLOCATION: u8 = 0;
 
@@ -53,6 +57,12 @@ fn datatype_version(superblock_version: u8) -> u8 {
 pub(crate) fn datatype_message(superblock_version: u8, datatype: &Datatype) -> Result<Vec<u8>> {
     let body = datatype.for_file(datatype_version(superblock_version)).to_bytes();
     if body.len() > MESSAGE_MAX_BYTES { refuse("a datatype of more than 64 KiB") } else { Ok(body) }
+}
+
+/// When the fill value of a new dataset of the type `datatype` is written.
+pub(crate) fn usual_fill_time(datatype: &Datatype) -> u8 {
+    // Unwritten storage must not be decoded as variable-length descriptors.
+    if datatype.contains_vlen() { FILL_ON_ALLOCATION } else { FILL_IF_SET }
 }
 
 /// True if both datatypes have the same message, whatever versions they were read in.
@@ -144,10 +154,12 @@ pub(crate) fn create_dataset(store: &Store, creation: &Creation, attribute_order
 
 impl Creation {
     fn fill_messages(&self, old: bool, messages: &mut Messages) {
-        let allocation_time = self.layout.kind.allocation_time();
-        // Unwritten storage must not be decoded as variable-length descriptors.
-        let default = if self.datatype.contains_vlen() { FILL_ON_ALLOCATION } else { FILL_IF_SET };
-        let write_time = self.fill_time.unwrap_or(default);
+        let allocation_time = match self.layout.kind.allocation_time() {
+            // The layout has no other.
+            EARLY => EARLY,
+            usual => self.allocation_time.filter(|t| (EARLY..=INCREMENTAL).contains(t)).unwrap_or(usual),
+        };
+        let write_time = self.fill_time.unwrap_or(usual_fill_time(&self.datatype));
         let message = FillValue { version: if old { 2 } else { 3 }, allocation_time, write_time, fill: self.fill.clone() };
         messages.push((kind::FILL_VALUE, flag::CONSTANT, message.encode()));
         if old && matches!(self.fill, Fill::Value(_)) {

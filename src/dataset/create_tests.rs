@@ -69,6 +69,7 @@ fn description(messages: &Messages, full: bool) -> Creation {
         filters: filters.iter().map(spec).collect(),
         fill: fill.fill,
         fill_time: Some(fill.write_time).filter(|_| full),
+        allocation_time: None,
         modified: find(kind::MTIME).map(|b| times::decode(b, at).unwrap()),
         undefine_fill: false,
     }

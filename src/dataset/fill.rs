@@ -1,16 +1,33 @@
 //! The fill value: the value of elements that were never written.
 
+use crate::base::fill::Fill;
+use crate::format::message::fill_value::FillValue;
+
+/// Time of writing the fill value: never.
+const FILL_NEVER: u8 = 1;
+
 /// The bytes of the fill value, repeated over the dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FillPattern {
     /// The bytes of one element; empty when every byte is zero.
     element: Vec<u8>,
+    /// Programs may read anything from elements that were never written.
+    is_unspecified: bool,
 }
 
 impl FillPattern {
     /// A fill value of zero bytes.
     pub(crate) fn zero() -> Self {
-        FillPattern { element: Vec::new() }
+        FillPattern { element: Vec::new(), is_unspecified: false }
+    }
+
+    /// The pattern of a dataset with this fill value message.
+    pub(crate) fn of(message: &FillValue, element_size: u64) -> Self {
+        let pattern = match &message.fill {
+            Fill::Value(value) => Self::new(value, element_size),
+            Fill::Default | Fill::Undefined => Self::zero(),
+        };
+        FillPattern { is_unspecified: message.fill == Fill::Undefined || message.write_time == FILL_NEVER, ..pattern }
     }
 
     /// Repeats `element`; one of another length than the element size counts as zero bytes.
@@ -18,13 +35,20 @@ impl FillPattern {
         if element.len() as u64 != element_size || element.iter().all(|&b| b == 0) {
             Self::zero()
         } else {
-            FillPattern { element: element.to_vec() }
+            FillPattern { element: element.to_vec(), is_unspecified: false }
         }
     }
 
     /// True when unwritten elements read as zero bytes, as POSIX holes must.
     pub(crate) fn is_zero(&self) -> bool {
         self.element.is_empty()
+    }
+
+    /// True when every program reads unwritten elements as zero bytes, so that zeros need not be
+    /// stored. libhdf5 does not read chunks that are not there if the fill value is undefined, or
+    /// never written.
+    pub(crate) fn stands_for_zeros(&self) -> bool {
+        self.is_zero() && !self.is_unspecified
     }
 
     /// The element's bytes; empty for zero.

@@ -9,6 +9,7 @@ use super::{defined_fact, link_order, named_types, number, parse, references, te
 use crate::base::{Error, Result};
 use crate::connector::filters::name_of;
 use crate::connector::log::DatasetInLog;
+use crate::connector::usual_fill_time;
 use crate::connector::{
     Connector, DatasetInfo, Elements, ExternalSegment, Fill, FilterSpec, Form, Limited, Newlines, ObjectId, ObjectKind, Shape,
 };
@@ -242,6 +243,7 @@ fn whole(d: &DatasetInfo, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>>
         add("filters", filters(&d.filters).to_string().as_bytes());
     }
     add_fill(d, &mut add)?;
+    add_times(d, &mut add);
     if let Some(layout) = d.copy_layout {
         add("layout", json!(layout).to_string().as_bytes());
         if let Some(profile) = d.profile {
@@ -287,6 +289,21 @@ fn add_fill(d: &DatasetInfo, add: &mut dyn FnMut(&str, &[u8])) -> Result<()> {
         add("fillbytes", format!("\"{}\"", number::hex(&exact)).as_bytes());
     }
     Ok(())
+}
+
+/// Adds the times of allocation and of writing the fill value that new datasets do not have.
+fn add_times(d: &DatasetInfo, add: &mut dyn FnMut(&str, &[u8])) {
+    let mut time = |key: &str, words: &[&str], index: u8| {
+        if let Some(word) = words.get(usize::from(index)) {
+            add(key, format!("\"{word}\"").as_bytes());
+        }
+    };
+    if d.fill_time != usual_fill_time(&d.datatype) {
+        time(parse::FILL_TIME, &parse::FILL_TIMES, d.fill_time);
+    }
+    if d.usual_allocation_time.is_some_and(|usual| usual != d.allocation_time) {
+        time(parse::ALLOCATION_TIME, &parse::ALLOCATION_TIMES, d.allocation_time.wrapping_sub(1));
+    }
 }
 
 fn shape(d: &DatasetInfo) -> Value {

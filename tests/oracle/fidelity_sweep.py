@@ -5,6 +5,7 @@ values. What a copy loses must be named by the command, which then ends with 1. 
 """
 import ctypes
 import glob
+import itertools
 import os
 import re
 import shutil
@@ -145,7 +146,8 @@ def storage_of(dataset):
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
     chunked = plist.get_layout() == h5d.CHUNKED
-    return {"chunks": plist.get_chunk() if chunked else None, "filters": filters, "fill": fill_of(dataset)}
+    times = {"fill time": plist.get_fill_time(), "allocation time": plist.get_alloc_time()}
+    return {"chunks": plist.get_chunk() if chunked else None, "filters": filters, "fill": fill_of(dataset), **times}
 
 
 def shown(obj):
@@ -162,7 +164,9 @@ def shown(obj):
         out["type"], out["committed"] = type_of(obj.id), obj.id.get_type().committed()
         out["shape"], out["maxshape"] = obj.shape, obj.maxshape
         out.update(storage_of(obj))
-        out["data"] = content(obj.id, None, obj)
+        # libhdf5 shows anything in elements that were never written.
+        unspecified = out["fill"] == h5d.FILL_VALUE_UNDEFINED or out["fill time"] == h5d.FILL_TIME_NEVER
+        out["data"] = None if unspecified and obj.id.get_storage_size() == 0 else content(obj.id, None, obj)
     elif isinstance(obj, h5py.Datatype):
         out["type"] = type_of(obj.id)
     return out
@@ -196,6 +200,8 @@ def lost(source, copy):
             except Exception:  # damaged, or of a type that h5py does not know
                 continue
             y = shown(opened(b, path))
+            if x.get("data") is None:
+                y["data"] = None
             found += [(path, f"{key}: {x[key]!r} | {y.get(key)!r}"[:400]) for key in x if x[key] != y.get(key)]
     return found
 
@@ -347,7 +353,47 @@ def named_types(path):
         f.create_dataset("typed", data=[1, 2], dtype=f["ztype"]).attrs.create("a", [3, 4], dtype=f["ztype"])
 
 
-MADE = [latin1, hidden_bytes, newlines, reference_fills, named_types]
+def fill_states(path, libver="earliest", allocations=(1,)):
+    """Fill values that are undefined, default or set, written at every time."""
+    with h5py.File(path, "w", libver=libver) as f:
+        kinds = {"number": h5t.STD_I32LE, "word": h5t.py_create(np.dtype("S4")), "text": h5t.py_create(h5py.string_dtype(), logical=True)}
+        layouts = {"chunked": h5d.CHUNKED, "contiguous": h5d.CONTIGUOUS, "compact": h5d.COMPACT}
+        for layout, kind, fill, write, allocate in itertools.product(layouts, kinds, ("undefined", "default", "set"), range(3), allocations):
+            plist = h5p.create(h5p.DATASET_CREATE)
+            plist.set_layout(layouts[layout])
+            if layout == "chunked":
+                plist.set_chunk((2,))
+            plist.set_fill_time(write)
+            plist.set_alloc_time(allocate)
+            if fill != "default":
+                value = b"fill" if kind != "text" else ctypes.byref(ctypes.c_char_p(b"fill"))
+                LIB.H5Pset_fill_value(plist.id, kinds[kind].id, value if fill == "set" else None)
+            name = f"{kind} {layout} {fill} {write} {allocate}"
+            try:
+                create(f, name.encode(), kinds[kind], plist=plist)
+                create(f, f"{name} zeros".encode(), kinds[kind], plist=plist)
+                if kind == "number":
+                    f[f"{name} zeros"][...] = 0
+                else:
+                    f[f"{name} zeros"][...] = [b"aaaa", b"bbbb", b"cccc"]
+            except (ValueError, RuntimeError):  # a combination that libhdf5 refuses
+                pass
+        # What new files are, but for the times.
+        for write, allocate in itertools.product(range(3), range(1, 4)):
+            if (write, allocate) == (h5d.FILL_TIME_IFSET, h5d.ALLOC_TIME_INCR):
+                continue
+            plist = h5p.create(h5p.DATASET_CREATE)
+            plist.set_chunk((4096,))
+            plist.set_fill_time(write)
+            plist.set_alloc_time(allocate)
+            h5d.create(f.id, f"bytes {write} {allocate}".encode(), h5t.STD_U8LE, h5s.create_simple((3,), (h5s.UNLIMITED,)), plist)
+
+
+def fill_states_of_new_files(path):
+    fill_states(path, "latest", (2,))
+
+
+MADE = [fill_states, fill_states_of_new_files, latin1, hidden_bytes, newlines, reference_fills, named_types]
 
 
 # The ways of copying.

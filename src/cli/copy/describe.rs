@@ -91,6 +91,7 @@ fn definition(text: &[u8], storage: Storage) -> io::Result<(Vec<u8>, bool)> {
     if logged {
         all.remove("layout");
         all.remove("profile");
+        all.remove("alloctime");
         // Without chunks an ordinary one could not grow.
         all.remove("chunks");
     }

@@ -155,7 +155,12 @@ fn is_copy(from: Option<&[u8]>, to: Option<&[u8]>, container: &Container) -> boo
     let chunked = from.get("chunks").is_some() && to.get("layout").and_then(JsonTree::text) != Some(b"log");
     // A fill value may be a path.
     let refers = from.get("dtype").is_some_and(has_reference);
-    let (from, to) = (definition(from, chunked), definition(to, chunked));
+    let is_chunked = to.get("chunks").is_some();
+    let same_layout = from.get("chunks").is_some() == is_chunked && chunked == is_chunked;
+    let (mut from, mut to) = (definition(from, chunked), definition(to, chunked));
+    if !same_layout {
+        drop((from.remove("alloctime"), to.remove("alloctime")));
+    }
     if refers { same(&from, &to, container) } else { from == to }
 }
 

@@ -9,6 +9,7 @@ use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
 use crate::connector::stored::piece_elements;
 use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::create::usual_fill_time;
 use crate::dataset::creation::{Creation, NewLayout};
 use crate::dataset::fill::FillPattern;
 use crate::dataset::layout::{new_chunked, new_compact, new_contiguous};
@@ -96,10 +97,7 @@ impl Dataset {
         if grid.chunk_bytes() > limits::CHUNK_BYTES_MAX.min(u32::MAX.into()) {
             return Err(Error::limit("dataset", Address(id), "chunks of 4 GiB"));
         }
-        let pattern = match &fill.fill {
-            Fill::Value(v) => FillPattern::new(v, element_size),
-            Fill::Default | Fill::Undefined => FillPattern::zero(),
-        };
+        let pattern = FillPattern::of(&fill, element_size);
         Ok(Dataset { id, datatype, named: None, space, element_size, fill, pattern, storage, pipeline, grid, size })
     }
 
@@ -156,6 +154,7 @@ impl Dataset {
             filters: self.pipeline.filters.clone(),
             fill: self.fill.fill.clone(),
             fill_time: Some(self.fill.write_time).filter(|t| *t <= 2),
+            allocation_time: Some(self.fill.allocation_time),
             undefine_fill: false,
             modified: None,
         }
@@ -168,6 +167,8 @@ impl Dataset {
             && self.space.max() == [None]
             && self.pipeline.is_empty()
             && self.fill.fill == Fill::Default
+            && self.fill.write_time == usual_fill_time(&self.datatype)
+            && self.fill.allocation_time == self.new_layout().kind.allocation_time()
             && self.storage == Storage::Chunked(vec![BYTES_CHUNK])
     }
 

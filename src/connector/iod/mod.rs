@@ -218,6 +218,7 @@ impl Connector for IodConnector {
             shape: d.space.shape(),
             fill: d.fill.fill.clone(),
             allocation_time: d.fill.allocation_time,
+            usual_allocation_time: Some(d.new_layout().kind.allocation_time()),
             fill_time: d.fill.write_time,
             layout,
             copy_layout: Some(layout),

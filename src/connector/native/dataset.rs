@@ -66,6 +66,7 @@ impl Dataset {
             layout,
             fill: self.fill.fill.clone(),
             fill_time: Some(self.fill.write_time),
+            allocation_time: Some(self.fill.allocation_time),
             undefine_fill: false,
             modified: None,
         };
@@ -78,11 +79,8 @@ impl Dataset {
         let mut space = object.dataspace()?;
         let element_size = datatype.element_size();
         let at = object.header.address;
-        let fill = fill_value(&object)?;
-        let pattern = match &fill.fill {
-            Fill::Value(v) => FillPattern::new(v, element_size),
-            Fill::Default | Fill::Undefined => FillPattern::zero(),
-        };
+        let mut fill = fill_value(&object)?;
+        let pattern = FillPattern::of(&fill, element_size);
         let pipeline = match object.message(kind::FILTER_PIPELINE)? {
             Some(body) => Pipeline::from(&FilterPipeline::decode(&body, at)?),
             None => Pipeline::default(),
@@ -101,6 +99,9 @@ impl Dataset {
             pipeline: &pipeline,
             surroundings: &surroundings(&object),
         })?;
+        if fill.version == 0 {
+            fill.allocation_time = storage.for_copy().kind.allocation_time();
+        }
         let pipeline = storage.filters().cloned().unwrap_or(pipeline);
         let size = space.elements().and_then(|n| n.checked_mul(element_size)).filter(|n| *n <= SIZE_MAX);
         let size = size.ok_or_else(|| Error::limit("dataset", at, "larger than a file can be (2^63 bytes)"))?;
@@ -163,7 +164,7 @@ fn fill_value(object: &Object) -> Result<FillValue> {
     }
     match object.message(kind::FILL_VALUE_OLD)? {
         Some(body) => FillValue::decode_old(&body, at),
-        None => Ok(FillValue { version: 0, allocation_time: 2, write_time: 2, fill: Fill::Default }),
+        None => Ok(FillValue { version: 0, allocation_time: 2, write_time: 2, fill: Fill::Undefined }),
     }
 }
 

@@ -23,6 +23,7 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
         shape: d.space.shape(),
         fill: d.fill.fill.clone(),
         allocation_time: d.fill.allocation_time,
+        usual_allocation_time: (kind.name() == layout.name()).then(|| kind.allocation_time()),
         fill_time: d.fill.write_time,
         layout: layout.name(),
         copy_layout: copied.then(|| kind.name()),

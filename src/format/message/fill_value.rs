@@ -45,14 +45,14 @@ impl FillValue {
             return Ok(FillValue { version, allocation_time: flags & 3, write_time: flags >> 2 & 3, fill });
         }
         let (allocation_time, write_time, defined) = (r.u8()?, r.u8()?, r.u8()?);
-        let fill = if version == 2 && defined == 0 {
-            Fill::Undefined
-        } else {
-            match (r.u32()?, defined) {
-                (u32::MAX, _) => Fill::Undefined,
-                (0, _) => Fill::Default,
-                (n, _) => Fill::Value(r.bytes(n as usize)?.to_vec()),
-            }
+        // A size after "not defined" says nothing, in version 1 either.
+        let fill = match defined {
+            0 => Fill::Undefined,
+            _ => match r.u32()? {
+                u32::MAX => Fill::Undefined,
+                0 => Fill::Default,
+                n => Fill::Value(r.bytes(n as usize)?.to_vec()),
+            },
         };
         Ok(FillValue { version, allocation_time, write_time, fill })
     }
@@ -66,7 +66,7 @@ impl FillValue {
     pub fn decode_old(body: &[u8], address: Address) -> Result<Self> {
         let mut r = Reader::new(body, "old fill value message", address);
         let n = r.u32()?;
-        let fill = if n == 0 { Fill::Default } else { Fill::Value(r.bytes(n as usize)?.to_vec()) };
+        let fill = if n == 0 { Fill::Undefined } else { Fill::Value(r.bytes(n as usize)?.to_vec()) };
         Ok(FillValue { version: 0, allocation_time: 2, write_time: 2, fill })
     }
 

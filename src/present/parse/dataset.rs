@@ -9,6 +9,8 @@
 //! | `filters` | see `filters` | JSON, or `shuffle, deflate 6` |
 //! | `fillvalue` | value, or its text; `"undefined"`; `null`: the default | text |
 //! | `fillbytes` | exact form of the fill value in hexadecimal, where its text does not give it | |
+//! | `filltime` | `"alloc"`, `"never"`, `"ifset"`: when the fill value is written | |
+//! | `alloctime` | `"early"`, `"late"`, `"incremental"`: when space is allocated | |
 //! | `layout` | `"compact"`, `"contiguous"`, `"chunked"`, `"sparse"` | without quotes |
 //! | `profile` | `"map"`, `"filter"`, `"structured"`, of sparse datasets | without quotes |
 //! | `undefine` | `"fill"`: elements with the fill value become undefined in a sparse dataset | |
@@ -84,12 +86,35 @@ fn fill_element(datatype: &Datatype, text: &[u8]) -> Result<FillSpec> {
     }
 }
 
-const KEYS: [&str; 11] =
-    ["dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", FILL_BYTES, "layout", "profile", UNDEFINE, NEWLINES];
+const KEYS: [&str; 13] = [
+    "dtype",
+    "shape",
+    "maxshape",
+    "chunks",
+    "filters",
+    "fillvalue",
+    FILL_BYTES,
+    FILL_TIME,
+    ALLOCATION_TIME,
+    "layout",
+    "profile",
+    UNDEFINE,
+    NEWLINES,
+];
 /// The keys that are no facts of their own.
 const NEWLINES: &str = "newlines";
 const UNDEFINE: &str = "undefine";
 const FILL_BYTES: &str = "fillbytes";
+/// Key of the time at which the fill value is written.
+pub const FILL_TIME: &str = "filltime";
+/// Key of the time at which space is allocated.
+pub const ALLOCATION_TIME: &str = "alloctime";
+/// Words for the times at which the fill value is written, by number.
+pub const FILL_TIMES: [&str; 3] = ["alloc", "never", "ifset"];
+/// Words for the times at which space is allocated, by number from 1.
+pub const ALLOCATION_TIMES: [&str; 3] = ["early", "late", "incremental"];
+/// Keys that are no facts of their own, and name no wish of a user.
+const NO_FACTS: [&str; 4] = [NEWLINES, FILL_BYTES, FILL_TIME, ALLOCATION_TIME];
 
 /// Reads `user.h5dir.dataset`, for a file with addresses of `sizeof_addr` bytes. Every key may be
 /// left out; one that is not known is an error that names it. What contradicts itself is refused.
@@ -112,8 +137,8 @@ pub fn parse_fact(name: &str, text: &[u8], sizeof_addr: u8) -> Result<ParsedData
     if name == "dataset" {
         return parse_dataset_json(text, sizeof_addr);
     }
-    if !KEYS.contains(&name) || matches!(name, NEWLINES | UNDEFINE | FILL_BYTES) {
-        let facts = KEYS.iter().filter(|k| !matches!(**k, NEWLINES | FILL_BYTES)).copied().collect::<Vec<_>>().join(", ");
+    if !KEYS.contains(&name) || name == UNDEFINE || NO_FACTS.contains(&name) {
+        let facts = KEYS.iter().filter(|k| !NO_FACTS.contains(k)).copied().collect::<Vec<_>>().join(", ");
         return Err(crate::base::Error::refused(libc::EPERM, format!("{name:?} cannot be set; what can is {facts}")));
     }
     let trimmed = text.trim_ascii();
@@ -168,6 +193,8 @@ impl ParsedDataset {
                 let bytes = raw_hex(hex, hex.len() / 2).ok_or_else(|| invalid(format!("{FILL_BYTES} are hexadecimal digits")))?;
                 self.fill_bytes = Some(bytes);
             }
+            FILL_TIME => self.spec.fill_time = Some(one_of(value, FILL_TIME, &FILL_TIMES)?),
+            ALLOCATION_TIME => self.spec.allocation_time = Some(one_of(value, ALLOCATION_TIME, &ALLOCATION_TIMES)?.saturating_add(1)),
             "layout" => self.spec.layout = Some(word(value, "layout")?),
             "profile" => self.spec.profile = Some(word(value, "profile")?),
             UNDEFINE => match word(value, UNDEFINE)?.as_str() {
@@ -253,6 +280,13 @@ fn newlines(node: &Node) -> Result<Newlines> {
     }
     let numbers = node.array(NEWLINES)?.iter().map(|n| n.unsigned(NEWLINES)).collect::<Result<Vec<_>>>()?;
     Newlines::from_numbers(&numbers).ok_or_else(|| invalid("newlines are pairs: strings without one, newlines in the next string"))
+}
+
+/// The index in `words` of the one that `node` is.
+fn one_of(node: &Node, key: &str, words: &[&str]) -> Result<u8> {
+    let word = word(node, key)?;
+    let index = words.iter().position(|w| *w == word).and_then(|i| u8::try_from(i).ok());
+    index.ok_or_else(|| invalid(format!("{key} is one of {}, not {word:?}", words.join(", "))))
 }
 
 fn word(node: &Node, what: &str) -> Result<String> {

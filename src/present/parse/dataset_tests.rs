@@ -37,6 +37,8 @@ fn a_whole_dataset() {
         chunks: Some(ChunksSpec::Dims(vec![2, 4])),
         filters: Some(vec![filter(2, 1, "", &[]), filter(1, 1, "", &[6])]),
         fillvalue: Some(FillSpec::Value(parse_value(&parse_datatype("f4").unwrap(), &Shape::Scalar, b"1.5").unwrap())),
+        fill_time: None,
+        allocation_time: None,
         layout: Some("chunked".to_owned()),
         profile: None,
         undefine_fill: false,

@@ -26,7 +26,9 @@ mod region;
 mod tests;
 
 pub use attributes::AttributeList;
-pub use dataset::{ParsedDataset, parse_dataset_json, parse_fact, parse_references};
+pub use dataset::{
+    ALLOCATION_TIME, ALLOCATION_TIMES, FILL_TIME, FILL_TIMES, ParsedDataset, parse_dataset_json, parse_fact, parse_references,
+};
 #[cfg(test)]
 pub use datatype::parse_datatype;
 pub use datatype::parse_datatype_in;

@@ -249,6 +249,7 @@ impl Change<'_> {
             filters: d.layout().for_copy().kind.user_filters(&d.pipeline.filters),
             fill: d.fill.fill.clone(),
             fill_time: Some(d.fill.write_time).filter(|t| *t <= 2),
+            allocation_time: Some(d.fill.allocation_time),
             undefine_fill: false,
             modified: None,
         };

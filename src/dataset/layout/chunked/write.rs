@@ -115,7 +115,7 @@ impl ChunkWriter<'_> {
             }
             write::check_capacity(layout, self.grid, &scaled)?;
             // They read the same without being stored.
-            if self.fill.is_zero() && !c.format.knows_defined() && self.are_zeros(t, bytes) {
+            if self.fill.stands_for_zeros() && !c.format.knows_defined() && self.are_zeros(t, bytes) {
                 return Ok(false);
             }
         }
