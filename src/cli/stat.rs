@@ -125,7 +125,7 @@ impl Report {
 }
 
 /// Facts whose text is never JSON, though it may look like it.
-const TEXT_FACTS: [&str; 5] = ["fillvalue", "index", "layout", "name", "profile"];
+const TEXT_FACTS: [&str; 6] = ["comment", "fillvalue", "index", "layout", "name", "profile"];
 
 /// A fact as JSON: nested if its text is JSON.
 fn fact_json(name: &[u8], value: &[u8]) -> Value {

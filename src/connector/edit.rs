@@ -8,7 +8,22 @@ use super::maps::EditMaps;
 use super::stored::{self, ChunkStorage, Original, StoredChunk};
 use super::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
 use crate::base::Error;
+use crate::dataset::creation::MESSAGE_MAX_BYTES;
 use std::ops::Range;
+
+/// Longest comment of an object, bytes: the message has a NUL after it.
+const COMMENT_MAX: usize = MESSAGE_MAX_BYTES - 1;
+
+/// Errors: a comment that no object can have.
+pub(crate) fn check_comment(comment: &[u8]) -> Result<()> {
+    if comment.contains(&0) {
+        return Err(Error::refused(libc::EINVAL, "a comment has no NUL"));
+    }
+    if comment.len() > COMMENT_MAX {
+        return Err(Error::refused(libc::E2BIG, "a comment has at most 65,527 bytes"));
+    }
+    Ok(())
+}
 
 /// What a rename does if the new name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +106,11 @@ pub trait Edit: Send + Sync {
     /// must equal its type. If nothing is there yet, that is tried again before each commit.
     fn use_datatype(&self, _id: ObjectId, _attribute: Option<&[u8]>, _path: &[u8]) -> Result<()> {
         Err(Error::refused(libc::EOPNOTSUPP, "containers of this kind have no named datatypes"))
+    }
+
+    /// Sets the comment of an object; an empty one removes it.
+    fn set_comment(&self, _id: ObjectId, _comment: &[u8]) -> Result<()> {
+        Err(Error::refused(libc::EOPNOTSUPP, "containers of this kind have no comments"))
     }
 
     /// Sets the creation order of the links of a group, which tracks it from then on: those in

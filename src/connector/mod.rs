@@ -211,6 +211,10 @@ pub trait Connector: Send + Sync {
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>>;
     /// Links of a group from position `start` (0 = first), each with the position after it.
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()>;
+    /// The comment of an object, if it has one.
+    fn comment(&self, _id: ObjectId) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
     /// Names of the links of a group in the order in which they were created, at most `limit`;
     /// `None` = the group does not track that.
     fn created_links(&self, _group: ObjectId, _limit: usize) -> Result<Option<Vec<Vec<u8>>>> {

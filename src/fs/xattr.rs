@@ -28,8 +28,24 @@ const LINKS_MAX: usize = 1 << 10;
 /// Facts that follow from others and cannot be set; those of a copy may differ.
 const DESCRIPTIVE: [&str; 8] = ["external", "index", "key", "log", "offset", "progress", "storage", "value"];
 /// Facts that define an object.
-const SETTABLE: [&str; 13] =
-    ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "links", "map", "maxshape", "profile", "shape", "types"];
+const SETTABLE: [&str; 14] = [
+    "chunks",
+    COMMENT,
+    "dataset",
+    "datatype",
+    "dtype",
+    "fillvalue",
+    "filters",
+    "layout",
+    "links",
+    "map",
+    "maxshape",
+    "profile",
+    "shape",
+    "types",
+];
+/// Fact of the comment of an object.
+const COMMENT: &str = "comment";
 /// Fact with all defined elements, for commands that have room for them.
 const ALL_DEFINED: &str = "all-defined";
 /// Fact with the link name of a file whose own name is escaped.
@@ -347,6 +363,7 @@ impl<'a> Target<'a> {
         match meaning(self.connector, self.cut, id, name)? {
             Some(Meaning::Attribute(name)) => self.edit.remove_attribute(id, &name),
             Some(Meaning::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT || piece_of(fact).is_some() => Ok(()),
+            Some(Meaning::Fact(COMMENT)) if self.fact(id, COMMENT)? != Fact::Absent => self.edit.set_comment(id, &[]),
             // `rsync -X` removes attributes that the source does not have. Removing a fact succeeds
             // and changes nothing.
             Some(Meaning::Fact(fact)) if SETTABLE.contains(&fact) || self.fact(id, fact)? != Fact::Absent => Ok(()),

@@ -86,6 +86,9 @@ impl<'a> Editor<'a> {
         if name == super::named_types::NAME {
             return super::named_types::set(self.edit, id, text);
         }
+        if name == "comment" {
+            return self.edit.set_comment(id, text);
+        }
         if name == super::link_order::NAME {
             return super::link_order::set(self.edit, id, text);
         }

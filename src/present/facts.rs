@@ -28,9 +28,10 @@ const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
 /// All facts but the numbered ones of references and defined elements, and the long one of the
 /// order of links.
-pub const FACT_NAMES: [&str; 22] = [
+pub const FACT_NAMES: [&str; 23] = [
     "attributes",
     "chunks",
+    "comment",
     "dataset",
     "datatype",
     "dtype",
@@ -79,6 +80,9 @@ pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'
     if named_types::has_any(connector, id, kind, !are_texts)? {
         names.push(named_types::NAME.into());
     }
+    if connector.comment(id)?.is_some() {
+        names.push("comment".into());
+    }
     if kind == ObjectKind::Group && link_order::is_needed(connector, id) {
         names.push(link_order::NAME.into());
     }
@@ -115,6 +119,7 @@ pub fn fact_within(connector: &dyn Connector, id: ObjectId, name: &str, limit: u
     let kind = connector.info(id)?.kind;
     let text = match (name, kind) {
         ("attributes", _) => return attributes(connector, id, limit).map(Some),
+        ("comment", _) => return connector.comment(id),
         (named_types::NAME, _) => return named_types::text(connector, id, kind, limit),
         (link_order::NAME, ObjectKind::Group) => return link_order::text(connector, id, limit),
         ("kind", ObjectKind::Group) => "group",

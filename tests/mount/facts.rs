@@ -272,3 +272,30 @@ except OSError as e: print(e.errno)";
         "    assert f['big'].chunks == (20, 500) and f['big'][()].sum() == np.random.default_rng(1).integers(0, 9, 8_000_000).sum()",
     );
 }
+
+/// The comment of an object is a fact that is set and removed, and survives a replacement by an editor.
+#[test]
+fn comments_are_shown_and_set() {
+    let (place, file) = created("earliest");
+    h5py(&file, "    h5py.h5o.set_comment(f.create_group('g').id, b'old'); f['d'] = [1.5]; h5py.h5o.set_comment(f['d'].id, b'of d')");
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let script = r#"exec 2>&1; G='getfattr --only-values -n user.h5dir.comment'
+        $G g; echo; getfattr -d -m comment d | grep -c comment; touch new; setfattr -n user.h5dir.comment -v 'a new one' new; $G new; echo
+        $G . >/dev/null || echo none; setfattr -x user.h5dir.comment g; $G g >/dev/null || echo removed
+        setfattr -n user.h5dir.comment -v 0x6100 new || echo refused; cp d d~; mv d~ d; $G d"#;
+    let said = shell(&mount.place.mnt(), script).1;
+    let lines: Vec<&str> = said.lines().filter(|line| !line.contains("user.h5dir.comment:") && !line.starts_with("setfattr")).collect();
+    assert_eq!(lines, ["old", "1", "a new one", "none", "removed", "refused", "of d"], "{said} {}", mount.log());
+    unmount(&mount);
+    h5py(
+        &file,
+        "    import ctypes, glob, os
+    lib = ctypes.CDLL(glob.glob(os.path.join(os.path.dirname(h5py.__file__), '..', 'h5py.libs', 'libhdf5-*.so*'))[0])
+    lib.H5Oget_comment.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t]
+    def of(name):
+        text = ctypes.create_string_buffer(99)
+        found = f[name]; lib.H5Oget_comment(found.id.id, text, 99)
+        return text.value
+    assert [of(name) for name in ('g', 'new', 'd')] == [b'', b'a new one', b'of d']",
+    );
+}

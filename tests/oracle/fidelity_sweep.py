@@ -28,6 +28,8 @@ LIB.H5Pget_fill_value.argtypes = [ID, ID, POINTER]
 LIB.H5Rget_name.argtypes = [ID, ctypes.c_int, POINTER, POINTER, ctypes.c_size_t]
 LIB.H5Rget_name.restype = ctypes.c_ssize_t
 LIB.H5Pset_obj_track_times.argtypes = [ID, ctypes.c_bool]
+LIB.H5Oget_comment.argtypes = [ID, POINTER, ctypes.c_size_t]
+LIB.H5Oget_comment.restype = ctypes.c_ssize_t
 LIB.H5Eset_auto2.argtypes = [ID, POINTER, POINTER]
 LIB.H5Eset_auto2(0, None, None)
 BYTES_MAX = 16 << 20
@@ -150,9 +152,16 @@ def storage_of(dataset):
     return {"chunks": plist.get_chunk() if chunked else None, "filters": filters, "fill": fill_of(dataset), **times}
 
 
+def comment_of(obj):
+    size = LIB.H5Oget_comment(obj.id.id, None, 0)
+    text = ctypes.create_string_buffer(max(size, 0) + 1)
+    LIB.H5Oget_comment(obj.id.id, text, len(text))
+    return text.value
+
+
 def shown(obj):
     """Everything of one object, as a dictionary of comparable values."""
-    out = {"kind": type(obj).__name__}
+    out = {"kind": type(obj).__name__, "comment": comment_of(obj)}
     for name in sorted(h5a.open(obj.id, index=i).name for i in range(h5a.get_num_attrs(obj.id))):
         if name == b"_h5dir_posix":
             continue
@@ -393,7 +402,25 @@ def fill_states_of_new_files(path):
     fill_states(path, "latest", (2,))
 
 
-MADE = [fill_states, fill_states_of_new_files, latin1, hidden_bytes, newlines, reference_fills, named_types]
+def comments(path, libver="earliest"):
+    """Comments of objects of every kind, also such as are no UTF-8."""
+    with h5py.File(path, "w", libver=libver) as f:
+        for i, text in enumerate([b"a comment", b"m\xb5\n\xff", b"1", b"null", b" spaces ", b"x" * 2000]):
+            f.create_group(f"g{i}")
+            f[f"d{i}"] = np.arange(3.0)
+            f[f"bytes{i}"] = np.arange(3, dtype="u1")
+            f[f"t{i}"] = np.dtype("<f4")
+            f[f"d{i}"].attrs["a"] = i
+            for name in (f"g{i}", f"d{i}", f"t{i}", f"bytes{i}"):
+                h5o.set_comment(f[name].id, text)
+        h5o.set_comment(f.id, b"of the root")
+
+
+def comments_in_new_files(path):
+    comments(path, "latest")
+
+
+MADE = [comments, comments_in_new_files, fill_states, fill_states_of_new_files, latin1, hidden_bytes, newlines, reference_fills, named_types]
 
 
 # The ways of copying.

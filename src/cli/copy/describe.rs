@@ -10,6 +10,8 @@ use std::io;
 const LAST_REFERENCES: &str = "references1024";
 /// Fact of the named datatypes that an object and its attributes refer to.
 const TYPES: &str = "types";
+/// Fact of the comment of an object.
+pub(super) const COMMENT: &str = "comment";
 /// Fact of the order in which the links of a group were created.
 pub(super) const LINKS: &str = "links";
 /// Extended attribute of the fact [`TYPES`].
@@ -72,6 +74,7 @@ pub(super) fn of_object(source: &ObjectSource, storage: Storage) -> io::Result<D
     }
     description.others.extend(attributes(source)?);
     description.others.extend(fact(source, TYPES)?.map(|text| xattr(TYPES, text)));
+    description.others.extend(fact(source, COMMENT)?.map(|text| xattr(COMMENT, text)));
     Ok(description)
 }
 

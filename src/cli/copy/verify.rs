@@ -3,7 +3,7 @@
 //! References lead to objects that are copied later. So what differs at first is compared once more
 //! at the end, after a commit has resolved the references.
 
-use super::describe::LINKS;
+use super::describe::{COMMENT, LINKS};
 use crate::cli::side::container::{Container, Held, ObjectSource};
 use crate::cli::side::references::{has_reference, same};
 use crate::cli::side::{ALL_DEFINED, FACT_MAX, defined, fact};
@@ -99,6 +99,10 @@ fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Res
         && !is_same_order(&json(&from), &json(&to))
     {
         return Ok(Some("creation orders of links"));
+    }
+    let (from, to) = both(COMMENT)?;
+    if from.is_some() && from != to {
+        return Ok(Some("comments"));
     }
     let (from, to) = both("attributes")?;
     if from == to {

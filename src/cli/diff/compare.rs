@@ -18,6 +18,9 @@ use std::io;
 
 /// Facts that `--storage` compares.
 const STORAGE: [&str; 5] = ["maxshape", "chunks", "filters", "fillvalue", "layout"];
+/// Keys of definitions that are compared with the storage, and what they are.
+const DEFINITION_STORAGE: [(&str, &str); 3] =
+    [("fillbytes", "fillvalue bytes"), ("filltime", "fill time"), ("alloctime", "allocation time")];
 /// Parts of an attribute.
 const ATTRIBUTE_PARTS: [&str; 4] = ["type", "shape", "value", "bytes"];
 /// Bytes of local files that are shown.
@@ -167,6 +170,10 @@ impl<'a> Comparison<'a> {
             Some(b"group") => {}
             _ => return Err(io::Error::other("it cannot be read, or is of an unknown kind; 'h5dir check' says more")),
         }
+        let (a, b) = (fact(left, "comment")?, fact(right, "comment")?);
+        if a != b {
+            found.push(Difference::values("comment", value_of(a), value_of(b)));
+        }
         compare_attributes(left, right, found)
     }
 
@@ -186,9 +193,11 @@ impl<'a> Comparison<'a> {
                 found.push(Difference::values(*key, value_of(a), value_of(b)));
             }
         }
-        if self.scope.storage && a.get("fillbytes") != b.get("fillbytes") {
-            let of = |tree: &JsonTree| tree.get("fillbytes").map_or_else(|| "none".into(), fact_text);
-            found.push(Difference::values("fillvalue bytes", of(&a), of(&b)));
+        for (key, what) in DEFINITION_STORAGE.into_iter().filter(|_| self.scope.storage) {
+            if a.get(key) != b.get(key) {
+                let of = |tree: &JsonTree| tree.get(key).map_or_else(|| "none".into(), fact_text);
+                found.push(Difference::values(what, of(&a), of(&b)));
+            }
         }
         if !comparable {
             return Ok(());

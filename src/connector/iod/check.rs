@@ -259,7 +259,7 @@ impl Checker<'_> {
                 Ok(())
             }
             // The object was decoded as a whole.
-            kind::DATASPACE | kind::FILL_VALUE | kind::DATA_LAYOUT | kind::FILTER_PIPELINE => Ok(()),
+            kind::DATASPACE | kind::FILL_VALUE | kind::DATA_LAYOUT | kind::FILTER_PIPELINE | kind::COMMENT => Ok(()),
             keys::OBJECT_TYPE | keys::MAP_KEY_TYPE | keys::MAP_VALUE_TYPE => Ok(()),
             other => Err(Error::unsupported("object", at, format!("metadata of the type {other:#06x}"))),
         }

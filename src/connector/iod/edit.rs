@@ -7,12 +7,12 @@ use super::in_doubt::is_retried;
 use super::state::{State, Waiting};
 use super::stored;
 use crate::base::{Error, Result};
-use crate::connector::edit::{Edit, Elements, NewReference, Taken};
+use crate::connector::edit::{Edit, Elements, NewReference, Taken, check_comment};
 use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
 use crate::connector::stored::{ChunkStorage, Original, StoredChunk};
 use crate::connector::{DatasetSpec, Datatype, Form, LinkFacts, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
-use crate::format::message::times;
+use crate::format::message::{comment, times};
 use crate::format::object_header::kind;
 use crate::iod::keys;
 
@@ -126,6 +126,19 @@ impl Edit for IodConnector {
     fn use_datatype(&self, id: ObjectId, attribute: Option<&[u8]>, path: &[u8]) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| self.use_type(state, id, attribute, path))
+    }
+
+    fn set_comment(&self, id: ObjectId, text: &[u8]) -> Result<()> {
+        check_comment(text)?;
+        let id = State::check_id(id)?;
+        self.operate(|state| {
+            match text {
+                [] => state.remove(keys::header(id, kind::COMMENT))?,
+                text => state.put_header(id, kind::COMMENT, &comment::encode(text))?,
+            }
+            self.changed(id);
+            Ok(())
+        })
     }
 
     fn set_link_order(&self, group: ObjectId, names: Vec<Vec<u8>>) -> Result<()> {

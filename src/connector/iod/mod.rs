@@ -93,7 +93,7 @@ use super::{
     ObjectKind, Ownership, Result, TargetVisitor, Value,
 };
 use crate::base::Error;
-use crate::format::message::times;
+use crate::format::message::{comment, times};
 use crate::format::object_header::kind as message;
 use crate::iod::keys;
 use cells::{Cells, Place};
@@ -168,6 +168,14 @@ impl Connector for IodConnector {
             let target = paths::decode_link(&self.container.bytes(cell)?, group)?;
             Ok(f(Link { name: name.to_vec(), target }, next))
         })
+    }
+
+    fn comment(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.comment(id);
+        }
+        let body = self.state.read_recursive().header(own(id)?, message::COMMENT)?;
+        Ok(body.map(|body| comment::decode(&body).to_vec()).filter(|text| !text.is_empty()))
     }
 
     fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {

@@ -148,6 +148,7 @@ fn metadata(message: u16) -> String {
         kind::DATA_LAYOUT => "object_create_plist (layout)".into(),
         kind::FILTER_PIPELINE => "object_create_plist (filters)".into(),
         kind::MTIME => "modification time".into(),
+        kind::COMMENT => "comment".into(),
         other => format!("message {other:#06x}"),
     }
 }

@@ -298,6 +298,10 @@ impl Connector for Following {
         self.now().chunks(id)
     }
 
+    fn comment(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+        self.now().comment(id)
+    }
+
     fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {
         self.now().created_links(group, limit)
     }

@@ -52,7 +52,8 @@ use crate::dataset::environment::Environment;
 use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::FileDriver;
 use crate::file::posix::PosixFile;
-use crate::format::message::link;
+use crate::format::message::{comment, link};
+use crate::format::object_header::kind as message;
 use crate::structures::group::{self, order};
 use dataset::Dataset;
 use external::Neighbours;
@@ -344,6 +345,13 @@ impl Connector for NativeConnector {
         let listed = group::list(&object.file.store, &storage, start, &mut show);
         members.announce();
         listed.map(drop)
+    }
+
+    fn comment(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+        let _shared = self.shared();
+        let object = self.object(id)?;
+        let body = object.message(message::COMMENT)?;
+        Ok(body.map(|body| comment::decode(&body).to_vec()).filter(|text| !text.is_empty()))
     }
 
     fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {

@@ -3,6 +3,7 @@
 pub mod attribute;
 pub mod attribute_info;
 pub(crate) mod btree_k;
+pub mod comment;
 pub mod data_layout;
 pub mod dataspace;
 pub mod datatype;

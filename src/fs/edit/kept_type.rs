@@ -50,8 +50,10 @@ impl Container<'_> {
         }
         let attributes = present::attributes_json(self.connector, old, ATTRIBUTES_MAX)?;
         editor.set_fact(new, "attributes", &attributes)?;
-        if let Some(types) = present::fact(self.connector, old, "types")? {
-            editor.set_fact(new, "types", &types)?;
+        for fact in ["types", "comment"] {
+            if let Some(text) = present::fact(self.connector, old, fact)? {
+                editor.set_fact(new, fact, &text)?;
+            }
         }
         Ok(true)
     }

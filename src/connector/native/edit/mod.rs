@@ -12,6 +12,7 @@ mod bounds_check_tests;
 mod bounds_tests;
 pub(super) mod bytes_file;
 mod change;
+mod comments;
 mod commit;
 mod current_content;
 mod data;
@@ -370,6 +371,10 @@ impl Edit for NativeConnector {
 
     fn use_datatype(&self, id: ObjectId, attribute: Option<&[u8]>, path: &[u8]) -> Result<()> {
         self.operate(&[id], |c| c.use_datatype(id, attribute, path))
+    }
+
+    fn set_comment(&self, id: ObjectId, comment: &[u8]) -> Result<()> {
+        self.operate(&[id], |c| c.set_comment(id, comment))
     }
 
     fn set_link_order(&self, group: ObjectId, names: Vec<Vec<u8>>) -> Result<()> {
