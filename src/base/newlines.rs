@@ -55,7 +55,7 @@ impl Newlines {
     }
 
     /// Cuts the lines of `form` into strings, each with the newline that ends it.
-    pub(crate) fn strings_of<'f>(mut self, form: &'f [u8]) -> impl Iterator<Item = &'f [u8]> {
+    pub(crate) fn strings_of(mut self, form: &[u8]) -> impl Iterator<Item = &[u8]> {
         let mut lines = form.split_inclusive(|b| *b == b'\n');
         let mut rest = form;
         std::iter::from_fn(move || {

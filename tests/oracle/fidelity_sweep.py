@@ -1,15 +1,19 @@
 """Copies of whole files lose nothing: into a new file, a container, a local directory and back, and between mounts.
 
 Each copy is compared with its source object by object, by libhdf5: types, shapes, storage, attributes with their raw bytes,
-values. What a copy loses must be named by the command, which then ends with 1. The files are made here.
+values. What a copy loses must be named by the command, which then ends with 1. The files are made here; those of the corpus are
+copied, too, if it is there (CORPUS, a folder with shared.txt): in the order of the seed, as many as 60 seconds allow
+(CORPUS_SECONDS).
 """
 import ctypes
 import glob
 import itertools
 import os
+import random
 import re
 import shutil
 import subprocess
+import time
 
 import h5py
 import hdf5plugin  # noqa: F401 (its filters are registered)
@@ -33,6 +37,8 @@ LIB.H5Oget_comment.restype = ctypes.c_ssize_t
 LIB.H5Eset_auto2.argtypes = [ID, POINTER, POINTER]
 LIB.H5Eset_auto2(0, None, None)
 BYTES_MAX = 16 << 20
+CORPUS = os.environ.get("CORPUS", os.path.join(harness.TOP, "..", "shared", "corpus"))
+CORPUS_SECONDS = int(os.environ.get("CORPUS_SECONDS", "60"))
 
 
 # What libhdf5 shows of an object.
@@ -509,12 +515,50 @@ def check_made(t, options, place):
                     t.equal(differs, (0, ""), f"{what}: diff")
 
 
+def silently_lost(source, copy, code, said):
+    """What a copy of `source` lacks without a word: pairs of a path and what."""
+    if not os.path.exists(copy):
+        return [] if code else [(b"/", "nothing was copied")]
+    gone = lost(source, copy)
+    return [(path, what) for path, what in gone if code == 0 or path.decode("utf-8", "backslashreplace") not in said]
+
+
+def check_corpus(t, options, place):
+    """Files of the corpus by every way that needs no mount: what is lost is named."""
+    if not os.path.isdir(CORPUS):
+        print(f"no corpus at {CORPUS}: skipped (CORPUS=FOLDER names another place)")
+        return
+    with open(os.path.join(CORPUS, "shared.txt")) as f:
+        names = [line.strip() for line in f if line.startswith("files/")]
+    random.Random(options.seed).shuffle(names)
+    began, whole, named = time.monotonic(), 0, 0
+    for name in names:
+        if time.monotonic() - began > CORPUS_SECONDS:
+            break
+        source, folder = os.path.join(CORPUS, name), os.path.join(place, "corpus")
+        try:
+            h5py.File(source, "r", locking=False).close()
+        except OSError:  # one file of several, or damaged
+            continue
+        for way in (by_file, by_container, by_directory):
+            os.mkdir(folder)
+            new, code, said = way(options, source, folder)[0]
+            try:
+                t.equal(silently_lost(source, os.path.join(folder, new), code, said), [], f"{name}: {way.__name__}: exit status {code}, lost")
+            except (OSError, RuntimeError, ValueError) as e:
+                t.check(False, f"{name}: {way.__name__}: h5py cannot read the copy: {e}")
+            whole, named = whole + (code == 0), named + (code != 0)
+            shutil.rmtree(folder)
+    print(f"corpus: {whole} copies as their sources, {named} with what was lost named")
+
+
 def main():
     options = harness.arguments(__doc__)
     options.bin = os.path.abspath(options.bin)
     t = harness.Tally()
     with harness.folder(options.keep) as place:
         check_made(t, options, os.path.realpath(place))
+        check_corpus(t, options, os.path.realpath(place))
     t.finish()
 
 
