@@ -156,7 +156,7 @@ pub struct Creation {
     pub(crate) fill: Fill,
     /// When fill values are written: 0 on allocation, 1 never, 2 if set. `None`: libhdf5's default.
     pub(crate) fill_time: Option<u8>,
-    /// When space is allocated: 1 early, 2 late, 3 incrementally; `None`: as is usual for the layout.
+    /// When space is allocated: 1 early, 2 late, 3 incrementally; `None`: as the layout has it.
     pub(crate) allocation_time: Option<u8>,
     /// Elements with the fill value become undefined, if the layout has undefined elements.
     pub(crate) undefine_fill: bool,
