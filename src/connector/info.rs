@@ -35,6 +35,8 @@ pub struct DatasetInfo {
     pub offset: Option<u64>,
     /// Parts of other files that hold its elements.
     pub external: Option<Vec<ExternalSegment>>,
+    /// True when its elements are in other files or other datasets.
+    pub is_elsewhere: bool,
     /// True when rows can be added or removed where the elements lie.
     pub resizes: bool,
     /// True when a new file of its bytes becomes such a dataset without a description.

@@ -76,6 +76,7 @@ impl MemoryObject {
             filters: Vec::new(),
             offset: None,
             external: None,
+            is_elsewhere: false,
             resizes: self.rows.is_some(),
             is_bytes_file: self.datatype.is_none() && self.fill.is_empty() && matches!(self.rows, Some(Rows { bytes: 1, max: None })),
             lines: false,

@@ -28,6 +28,11 @@ impl FilterSpec {
         registry::decoder(self.id).is_some()
     }
 
+    /// True if decoding returns exactly the bytes that were encoded.
+    pub fn is_lossless(&self) -> bool {
+        registry::is_lossless(self.id)
+    }
+
     /// Encodes `data`; an empty result is a failure, as in libhdf5.
     fn encode(&self, data: &[u8]) -> Result<Vec<u8>, FilterError> {
         let name = || self.display_name().into_owned();

@@ -66,6 +66,12 @@ pub fn encoder(id: u16) -> Option<Encoder> {
     })
 }
 
+/// True if filter `id` is implemented and its decoder returns the encoded bytes. N-Bit drops bits
+/// outside the precision; scale-offset and zfp round.
+pub fn is_lossless(id: u16) -> bool {
+    !matches!(id, 5 | 6 | 32013) && encoder(id).is_some()
+}
+
 /// Returns the name of filter `id` in libhdf5 and The HDF Group's registry
 /// (RegisteredFilterPlugins.md).
 pub fn name_of(id: u16) -> &'static str {

@@ -415,8 +415,12 @@ impl Operations for ContainerFs {
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Done<()> {
-        let _names = self.namespace.lock_alone(&[from.0, to.0]);
-        Done::of(|invalidate| self.names.rename(from, to, flags, invalidate))
+        let prepared = self.names.prepare_rename(from, to, flags);
+        let names = self.namespace.lock_alone(&[from.0, to.0]);
+        let done = Done::of(|invalidate| self.names.rename(from, to, flags, prepared.as_ref(), invalidate));
+        drop(names);
+        drop(prepared);
+        done
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Done<Entry> {

@@ -212,16 +212,22 @@ impl<'a> Editor<'a> {
     }
 }
 
-/// Keeps an object that loses its last name.
-struct Held<'a> {
+/// Keeps an object that loses its last name, until this is dropped.
+pub struct Held<'a> {
     edit: &'a dyn Edit,
     id: ObjectId,
 }
 
 impl<'a> Held<'a> {
-    fn new(edit: &'a dyn Edit, id: ObjectId) -> Self {
+    /// Holds the object `id`.
+    pub fn new(edit: &'a dyn Edit, id: ObjectId) -> Self {
         edit.hold(id);
         Held { edit, id }
+    }
+
+    /// The object.
+    pub fn id(&self) -> ObjectId {
+        self.id
     }
 }
 

@@ -230,6 +230,11 @@ fn log(connector: &dyn Connector, id: ObjectId) -> Result<Option<Vec<u8>>> {
     Ok(Some(text.to_string().into_bytes()))
 }
 
+/// The fact `dataset` of a dataset like `d`, without what only the elements of `d` have.
+pub fn description(d: &DatasetInfo) -> Result<Vec<u8>> {
+    whole(d, None)
+}
+
 /// All that makes the dataset, in the form in which `user.h5dir.dataset` is set: a copy of it gets
 /// the same. Where its elements lie elsewhere the copy has its own. `newlines`: of a dataset shown
 /// as lines, those inside its strings if they are known.

@@ -59,6 +59,75 @@ fn other_files_replace_the_dataset_with_its_type() {
 }
 
 #[test]
+fn bytes_that_would_read_back_as_others_stay_bytes() {
+    let place = Place::new();
+    let file = place.dir().join("a.h5");
+    let make = "import numpy as np
+    f.create_dataset('scaled', data=np.arange(8, dtype='f4'), maxshape=(None,), chunks=(8,), scaleoffset=1)
+    f.create_dataset('lines', data=['a', 'b'], maxshape=(None,))
+    t = h5py.h5t.STD_I16LE.copy(); t.set_precision(9); p = h5py.h5p.create(h5py.h5p.DATASET_CREATE); p.set_chunk((8,)); p.set_filter(5, 0, ())
+    h5py.h5d.create(f.id, b'bits', t, h5py.h5s.create_simple((8,), (h5py.h5s.UNLIMITED,)), p)
+    t = h5py.h5t.C_S1.copy(); t.set_size(2**32 - 2); h5py.h5d.create(f.id, b'huge', t, h5py.h5s.create(h5py.h5s.SCALAR))";
+    h5py(&file, "w", make);
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    shell(
+        &mount,
+        "head -c 32 /dev/urandom >../r; cp ../r t; mv t scaled; head -c 16 ../r >t; mv t bits; printf 'a\\0b\\nc\\n' >../z; cp ../z t; mv t lines
+        echo text >t; mv t huge; cmp ../r scaled; cmp -n 16 ../r bits; cmp ../z lines; cat huge",
+    );
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    for name in ["scaled", "bits", "lines", "huge"] {
+        assert!(shown(&file, name).starts_with("('u', "), "{name}");
+    }
+    assert!(std::fs::metadata(&file).unwrap().len() < 1 << 20);
+}
+
+#[test]
+fn the_times_of_the_new_file_stay() {
+    let (mount, _) = made();
+    let script =
+        "printf 01 >t; touch -d @1000000000 t; mv t n; stat -c %Y n; printf text >t; touch -d @1000000000 t; mv t fixed; stat -c %Y fixed";
+    assert_eq!(shell(&mount, script), "1000000000\n1000000000\n");
+    let source = mount.place.dir().join("source");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("m"), [1; 32]).unwrap();
+    shell(&mount, &format!("touch -d @1000000000 {}/m", source.display()));
+    let rsync = format!("rsync -ai --no-o --no-g --no-p {}/m .", source.display());
+    assert!(shell(&mount, &rsync).starts_with(">f"));
+    assert_eq!(shell(&mount, &rsync), "");
+}
+
+#[test]
+fn the_fill_value_keeps_its_bytes() {
+    let place = Place::new();
+    let file = place.dir().join("a.h5");
+    h5py(
+        &file,
+        "w",
+        "import numpy as np; v = np.array([0xffc12345], 'u4').view('f4')[0]; f.create_dataset('n', data=np.zeros(4, 'f4'), fillvalue=v)",
+    );
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    shell(&mount, "head -c 16 n >t; mv t n");
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    let program = "import numpy as np; print(f['n'].dtype, hex(np.array(f['n'].fillvalue).view('u4')))";
+    assert_eq!(h5py(&file, "r", program), "float32 0xffc12345\n");
+}
+
+#[test]
+fn a_long_file_takes_the_type() {
+    let place = Place::new();
+    let file = place.dir().join("a.h5");
+    h5py(&file, "w", "f.create_dataset('n', data=[1, 2], dtype='i2', maxshape=(None,), chunks=(1 << 20,), shuffle=True)");
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let bytes: Vec<u8> = (0..9_000_000u32).flat_map(|n| (n as u16).to_le_bytes()).collect();
+    std::fs::write(mount.place.dir().join("long"), &bytes).unwrap();
+    shell(&mount, "cp ../long t; mv t n; cmp ../long n");
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    let program = "import numpy as np; print(f['n'].dtype, f['n'].shuffle, (f['n'][:] == np.arange(9000000).astype('i2')).all(), len(f))";
+    assert_eq!(h5py(&file, "r", program), "int16 True True 1\n");
+}
+
+#[test]
 fn a_descriptor_on_the_new_file_stays_valid() {
     let (mount, file) = made();
     let program = "import os; f = open('t', 'wb'); f.write(bytes(8)); f.flush(); os.rename('t', 'n'); f.write(b'\\x07\\x00'); f.close()";

@@ -236,6 +236,7 @@ impl Connector for IodConnector {
             filters: d.pipeline.filters.clone(),
             offset: None,
             external: None,
+            is_elsewhere: false,
             resizes: d.resizes(),
             is_bytes_file: d.is_bytes_file(),
             lines: d.datatype.is_vlen_string(),

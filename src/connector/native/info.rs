@@ -33,6 +33,7 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
         filters: kind.user_filters(&d.pipeline.filters),
         offset: description.address.and_then(|a| a.checked_add(d.bytes.store.base())).map(|a| a.0),
         external: description.external.map(|all| all.into_iter().map(segment).collect()),
+        is_elsewhere: !layout.is_in_file(),
         resizes: layout.resizes(),
         is_bytes_file: is_as_made(d),
         lines: open.lines.is_some(),

@@ -3,7 +3,7 @@
 //! In directories whose names are links of the container, names are changed here. In other
 //! directories the view that shows them does.
 
-use super::kept_type;
+use super::kept_type::{self, Replacement};
 use crate::base::Error;
 use crate::connector::edit::{Edit, Taken};
 use crate::connector::{LinkTarget, ObjectId, ObjectKind};
@@ -16,9 +16,9 @@ use crate::fs::namespace::{Namespace, Node, Place};
 use crate::fs::ownership;
 use crate::fs::stat::Stat;
 use crate::fs::symlink::{self, SoftLink};
-use crate::fs::types::{Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, ROOT, StoredLink};
+use crate::fs::types::{Changes, Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, ROOT, StoredLink};
 use crate::fs::views::{self, Child, Class, EditView, Host, Inode, Item, new_link_name};
-use crate::present::Editor;
+use crate::present::{Editor, Prepared};
 use std::sync::Arc;
 
 /// A name in a group of the mounted file, taken or free.
@@ -51,6 +51,12 @@ impl DirectorySlot {
 
 /// What a new name leads to; `None`: it is looked up.
 type Created = Option<(Class, ObjectId)>;
+
+/// A prepared conversion of a file that is renamed; it ends when it is dropped.
+pub struct PreparedRename<'a> {
+    file: ObjectId,
+    _prepared: Prepared<'a>,
+}
 
 /// See the module's description. Callers hold the lock of names alone.
 pub struct NameEditor {
@@ -341,8 +347,36 @@ impl NameEditor {
         Ok(())
     }
 
-    /// Moves a name; `flags` are those of renameat2(2).
-    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32, invalidate: &mut Invalidate) -> FsResult<()> {
+    /// Prepares the conversion of a long file of bytes that [`NameEditor::rename`] moves over a
+    /// dataset with a type, while other operations continue. Callers hold no lock of names.
+    pub fn prepare_rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Option<PreparedRename<'_>> {
+        if flags != 0 || !self.mounted.spec.keep_types {
+            return None;
+        }
+        let replacement = {
+            let _names = self.namespace.lock_shared();
+            let node = self.slot(from.0, from.1).ok()?.node()?;
+            let is_long = |id| self.changes.size(id).is_some_and(|size| size > kept_type::UNPREPARED_MAX_BYTES);
+            node.item.dataset().filter(|id| is_long(*id))?;
+            self.replacement(&node, &self.slot(to.0, to.1).ok()?.node()?)?
+        };
+        let prepared = replacement.prepare().unwrap_or_else(|e| {
+            tracing::warn!("object at {}: the type of the dataset that it replaces is not prepared: {e}", replacement.new_file());
+            None
+        })?;
+        Some(PreparedRename { file: replacement.new_file(), _prepared: prepared })
+    }
+
+    /// Moves a name; `flags` are those of renameat2(2). `prepared`: what
+    /// [`NameEditor::prepare_rename`] prepared.
+    pub fn rename(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: u32,
+        prepared: Option<&PreparedRename<'_>>,
+        invalidate: &mut Invalidate,
+    ) -> FsResult<()> {
         let edit = self.mounted.editor()?;
         let taken = match flags {
             0 => Taken::Replace,
@@ -373,15 +407,16 @@ impl NameEditor {
             return Ok(());
         }
         let replaced = there.as_ref().filter(|_| taken == Taken::Replace);
-        if let Some(old) = replaced {
-            self.keep_type(&node, old, invalidate);
-        }
+        let typed = replaced.and_then(|old| self.replacement(&node, old));
         let rename = || edit.rename(from.link()?, to.link()?, taken).map_err(self.refused(from.group));
         let removed = self.namespace.keeping(replaced, rename)?;
         for slot in std::iter::once(&to).chain((taken == Taken::Exchange).then_some(&from)) {
             if let Err(e) = self.follow_text(edit, &slot.dir, slot.link()?) {
                 tracing::warn!("a moved symbolic link has the path of its earlier place: {e}");
             }
+        }
+        if let Some(typed) = typed {
+            self.keep_type(&node, &typed, prepared, invalidate);
         }
         self.changes.renamed(&node);
         there.iter().for_each(|there| self.changes.renamed(there));
@@ -397,22 +432,34 @@ impl NameEditor {
         Ok(())
     }
 
-    /// Gives the new file `node` the type of the dataset `old`, which it replaces, if it fits.
-    fn keep_type(&self, node: &Node, old: &Node, invalidate: &mut Invalidate) {
-        let (Some(new), Some(old)) = (node.item.dataset(), old.item.dataset()) else { return };
-        let Ok(edit) = self.mounted.editor() else { return };
+    /// The replacement of `old` by `node`, if `node` may take its type.
+    fn replacement(&self, node: &Node, old: &Node) -> Option<Replacement<'_>> {
+        let (new, old) = (node.item.dataset()?, old.item.dataset()?);
+        let edit = self.mounted.editor().ok()?;
         if !self.mounted.spec.keep_types || !new.is_own() || !old.is_own() {
-            return;
+            return None;
         }
-        let container = kept_type::Container { connector: &*self.mounted.connector, edit };
-        match container.keep_type(new, old) {
-            Ok(false) => {}
-            Ok(true) => self.changes.changed(&[new], invalidate),
-            Err(e) => {
-                let name = String::from_utf8_lossy(&node.place().name).into_owned();
-                tracing::warn!("{name:?} does not take the type of the dataset that it replaces: {e}");
-                self.changes.changed(&[new], invalidate);
-            }
+        Replacement::new(&*self.mounted.connector, edit, new, old).unwrap_or_else(|e| {
+            tracing::warn!("object at {new}: it does not take the type of the dataset that it replaces: {e}");
+            None
+        })
+    }
+
+    /// Gives the new file `node` the type of the dataset that it replaced, if it fits. Its times
+    /// stay: programs set them before they rename.
+    fn keep_type(&self, node: &Node, typed: &Replacement<'_>, prepared: Option<&PreparedRename<'_>>, invalidate: &mut Invalidate) {
+        let (attr, id) = (self.stat.attr(node), typed.new_file());
+        let kept = typed.keep_type(prepared.is_some_and(|p| p.file == id));
+        if let Err(e) = &kept {
+            tracing::warn!("object at {id}: it does not take the type of the dataset that it replaced: {e}");
+        }
+        if let Ok(edit) = self.mounted.editor()
+            && !matches!(kept, Ok(false))
+        {
+            self.changes.changed(&[id], invalidate);
+            let times = Changes { mtime: Some(attr.mtime), atime: Some(attr.atime), ..Changes::default() };
+            // It was logged.
+            let _ = self.changes.set_times(edit, id, &times);
         }
     }
 }
