@@ -9,6 +9,7 @@ use crate::base::{Error, Result};
 use crate::connector::edit::Taken;
 use crate::connector::{LinkFacts, LinkTarget, LinkText, ObjectId, ObjectKind};
 use crate::iod::keys;
+use crate::structures::order::merged;
 
 fn no(errno: i32, reason: &'static str) -> Error {
     Error::refused(errno, reason)
@@ -34,32 +35,39 @@ impl State {
         self.touch(group)
     }
 
-    /// Gives the links in `names` that exist a creation order. Others have none, and come after
-    /// them.
+    /// Sets the creation order of the links of a group: those in `names` in their order, the others
+    /// before or after them, as they come before the first of them or not. Names without a link are
+    /// skipped.
     pub(super) fn order_links(&mut self, group: u64, names: &[Vec<u8>]) -> Result<()> {
         self.check_holds_links(group)?;
-        for (order, name) in (0i64..).zip(names) {
+        let links = self.links_by_order(group)?;
+        let order = merged(links.len(), |i| links.get(i).map(|(_, name)| name.as_slice()), names);
+        for (order, i) in (0i64..).zip(order) {
+            let Some((now, name)) = links.get(i) else { continue };
             let key = keys::key(group, keys::LINK, name);
-            let Some(body) = self.bytes(&key)? else { continue };
-            if creation_order(&body, group)? != Some(order) {
-                self.put(key, &encode_ordered(name, &decode_link(&body, group)?, Some(order))?)?;
-            }
+            let Some(body) = self.bytes(&key)?.filter(|_| *now != order) else { continue };
+            self.put(key, &encode_ordered(name, &decode_link(&body, group)?, Some(order))?)?;
         }
         Ok(())
+    }
+
+    /// Creation orders and names of the links of a group, ascending; `i64::MAX` for those without.
+    fn links_by_order(&self, group: u64) -> Result<Vec<(i64, Vec<u8>)>> {
+        let mut links = Vec::new();
+        for key in self.keys(&keys::of_kind(group, keys::LINK))? {
+            let (Some((_, _, name)), Some(body)) = (keys::parts(&key), self.bytes(&key)?) else { continue };
+            links.push((creation_order(&body, group)?.unwrap_or(i64::MAX), name.to_vec()));
+        }
+        links.sort_unstable();
+        Ok(links)
     }
 
     /// Names of the links of a group in creation order, those without one last by name; `None`:
     /// none has one.
     pub(super) fn ordered_links(&self, group: u64) -> Result<Option<Vec<Vec<u8>>>> {
-        let (mut links, mut ordered) = (Vec::new(), false);
-        for key in self.keys(&keys::of_kind(group, keys::LINK))? {
-            let (Some((_, _, name)), Some(body)) = (keys::parts(&key), self.bytes(&key)?) else { continue };
-            let order = creation_order(&body, group)?;
-            ordered |= order.is_some();
-            links.push((order.unwrap_or(i64::MAX), name.to_vec()));
-        }
-        links.sort_unstable();
-        Ok(ordered.then(|| links.into_iter().map(|(_, name)| name).collect()))
+        let links = self.links_by_order(group)?;
+        let is_ordered = links.first().is_some_and(|(order, _)| *order != i64::MAX);
+        Ok(is_ordered.then(|| links.into_iter().map(|(_, name)| name).collect()))
     }
 
     /// Adds a hard link.

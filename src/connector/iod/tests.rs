@@ -394,6 +394,26 @@ fn true_conflicts_are_refused_with_a_name() {
 }
 
 #[test]
+fn an_order_of_some_links_keeps_that_of_the_others() {
+    let store = empty();
+    let c = open(&store);
+    let root = c.root();
+    for name in [b"a", b"b", b"c", b"d", b"e"] {
+        c.create_group(root, name).unwrap();
+    }
+    let order = |names: &str| c.set_link_order(root, names.bytes().map(|b| vec![b]).collect()).unwrap();
+    let shown = || c.created_links(root, 9).unwrap().unwrap().concat();
+    order("edcba");
+    assert_eq!(shown(), b"edcba");
+    order("bxc");
+    assert_eq!(shown(), b"edbca");
+    c.create_group(root, b"A").unwrap();
+    assert_eq!(shown(), b"edbcaA");
+    order("Ae");
+    assert_eq!(shown(), b"Aedbca");
+}
+
+#[test]
 fn links_of_two_sessions_are_counted() {
     let (store, id, a, b) = two();
     a.link(a.root(), b"g", id).unwrap();
