@@ -23,6 +23,8 @@ pub enum Error {
         address: Address,
         /// What is wrong with it.
         detail: Cow<'static, str>,
+        /// Bytes of it would be past the end of the file.
+        is_past_end: bool,
     },
     /// A feature this engine does not read (unknown filter, newer version).
     #[error("unsupported {structure} at {address}: {detail}")]
@@ -84,13 +86,10 @@ pub enum Error {
     },
 }
 
-/// Part of the detail of [`Error::past_end`].
-const FILE_ENDS: &str = "the file ends after";
-
 impl Error {
     /// Builds an [`Error::Corrupt`].
     pub fn corrupt(structure: &'static str, address: Address, detail: impl Into<Cow<'static, str>>) -> Self {
-        Error::Corrupt { structure, address, detail: detail.into() }
+        Error::Corrupt { structure, address, detail: detail.into(), is_past_end: false }
     }
 
     /// Builds an [`Error::Unsupported`].
@@ -110,12 +109,8 @@ impl Error {
 
     /// Builds an [`Error::Corrupt`]: `needed` bytes at `address`, of which the file has `present`.
     pub fn past_end(structure: &'static str, address: Address, needed: u64, present: u64) -> Self {
-        Self::corrupt(structure, address, format!("{needed} bytes are needed, {FILE_ENDS} {present}"))
-    }
-
-    /// True if [`Error::past_end`] built it.
-    pub fn is_past_end(&self) -> bool {
-        matches!(self, Error::Corrupt { detail, .. } if detail.contains(FILE_ENDS))
+        let detail = format!("{needed} bytes are needed, the file ends after {present}").into();
+        Error::Corrupt { structure, address, detail, is_past_end: true }
     }
 
     /// True if the bytes of the file are the reason, and not the system or a rule.

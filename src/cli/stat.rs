@@ -130,18 +130,13 @@ const TEXT_FACTS: [&str; 6] = ["comment", "fillvalue", "index", "layout", "name"
 /// A fact as JSON: nested if its text is JSON.
 fn fact_json(name: &[u8], value: &[u8]) -> Value {
     let is_text = TEXT_FACTS.iter().any(|text| text.as_bytes() == name);
-    let nested = || serde_json::from_slice(value).ok().or_else(|| with_bytes(value));
-    if is_text { None } else { nested() }.unwrap_or_else(|| text::json(value))
+    // numpy's notation of types is Python.
+    let tree = JsonTree::parse_json(value).ok().filter(|_| !is_text);
+    tree.and_then(|tree| nested(&tree)).unwrap_or_else(|| text::json(value))
 }
 
-/// JSON with strings that are not UTF-8, which become `{"hex": "..."}`.
-fn with_bytes(value: &[u8]) -> Option<Value> {
-    // Other texts that serde_json refuses are no JSON, such as numpy's notation of types.
-    let has_bytes = value.windows(4).any(|w| w == br"\udc") && !value.starts_with(b"[(") && !value.starts_with(b"{'");
-    has_bytes.then(|| nested(&JsonTree::parse(value).ok()?)).flatten()
-}
-
-/// `None`: the name of a field is not UTF-8.
+/// The tree as JSON; strings that are not UTF-8 become `{"hex": "..."}`. `None`: the name of a
+/// field is not UTF-8, or a number is not finite.
 fn nested(tree: &JsonTree) -> Option<Value> {
     // The depth of the recursion is the text's, which its parser bounds.
     Some(match tree {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The finding for an engine error at `object`.
 fn of_error(object: Option<Address>, error: &Error) -> Finding {
     let (problem, structure, address) = match error {
-        Error::Corrupt { structure, address, .. } if error.is_past_end() => (Problem::PastEnd, Some(*structure), Some(*address)),
+        Error::Corrupt { structure, address, is_past_end: true, .. } => (Problem::PastEnd, Some(*structure), Some(*address)),
         // No file that is known to be sound reaches a limit of metadata.
         Error::Corrupt { structure, address, .. } | Error::Limit { structure, address, .. } => {
             (Problem::Damaged, Some(*structure), Some(*address))
@@ -72,7 +72,7 @@ struct Checker<'a> {
     objects: u64,
     decoded: u64,
     claimed: u64,
-    /// Those of objects that were visited.
+    /// Bytes of `claimed` that belong to objects before the current one.
     visited: u64,
     links: HashMap<Address, Links>,
     progress: &'a mut dyn FnMut(Progress),
@@ -217,7 +217,7 @@ fn free_names(object: &Object) -> Result<()> {
     group::check_free_names(&object.file.store, &object.group_storage()?)
 }
 
-/// Makes damage at `end` or further on, where a file was cut, what it is.
+/// Reports damage at or after `end`, the length of the file, as bytes past the end.
 fn past_end(found: &mut [Finding], end: u64) {
     let lost = found.iter_mut().filter(|f| f.problem == Problem::Damaged && f.address.is_some_and(|at| at >= end));
     lost.for_each(|f| f.problem = Problem::PastEnd);

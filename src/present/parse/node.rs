@@ -32,10 +32,18 @@ pub enum Node {
 impl Node {
     /// The one value that `text` is.
     pub fn parse(text: &[u8]) -> Result<Node> {
-        let mut p = Parser { text, pos: 0 };
+        Self::read(Parser { text, pos: 0, is_json: false })
+    }
+
+    /// The one value that `text` is, without Python's notation.
+    pub fn parse_json(text: &[u8]) -> Result<Node> {
+        Self::read(Parser { text, pos: 0, is_json: true })
+    }
+
+    fn read(mut p: Parser<'_>) -> Result<Node> {
         let node = p.value(0)?;
         p.space();
-        if p.pos < text.len() { Err(p.wrong("more text behind the value")) } else { Ok(node) }
+        if p.pos < p.text.len() { Err(p.wrong("more text behind the value")) } else { Ok(node) }
     }
 
     /// Appends the value as JSON.
@@ -176,6 +184,8 @@ impl<'a> Fields<'a> {
 struct Parser<'a> {
     text: &'a [u8],
     pos: usize,
+    /// Python's notation is refused.
+    is_json: bool,
 }
 
 impl Parser<'_> {
@@ -215,6 +225,7 @@ impl Parser<'_> {
         match self.peek() {
             None => Err(self.wrong("a value is missing")),
             Some(b'[') => self.list(b']', depth),
+            Some(b'(' | b'\'') if self.is_json => Err(self.wrong("no value")),
             Some(b'(') => self.list(b')', depth),
             Some(b'{') => self.object(depth),
             Some(quote @ (b'"' | b'\'')) => Ok(Node::String(self.string(quote)?)),
@@ -231,6 +242,7 @@ impl Parser<'_> {
         let word = self.text.get(start..self.pos).and_then(|w| std::str::from_utf8(w).ok()).unwrap_or_default();
         let is_number = word.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit() || c == '.');
         match word {
+            "None" | "True" | "False" | "nan" | "inf" | "-inf" if self.is_json => Err(self.wrong("no value")),
             "null" | "None" => Ok(Node::Null),
             "true" | "True" => Ok(Node::Bool(true)),
             "false" | "False" => Ok(Node::Bool(false)),
@@ -250,7 +262,7 @@ impl Parser<'_> {
             Some(b',') => {
                 self.step(1);
                 self.space();
-                if self.peek() != Some(close) {
+                if self.peek() != Some(close) || self.is_json {
                     return Ok(true);
                 }
                 self.step(1);
@@ -290,7 +302,8 @@ impl Parser<'_> {
         }
         loop {
             self.space();
-            let Some(quote @ (b'"' | b'\'')) = self.peek() else { return Err(self.wrong("no name of a field")) };
+            let quote = self.peek().filter(|c| *c == b'"' || *c == b'\'' && !self.is_json);
+            let quote = quote.ok_or_else(|| self.wrong("no name of a field"))?;
             let name = self.string(quote)?;
             self.space();
             if !self.take(":") {
@@ -394,6 +407,10 @@ mod tests {
         assert_eq!(Node::parse(br#" [["a'b",-1.5e3], {"k":true, "n":null},[3],[]] "#), Ok(want.clone()));
         assert_eq!(Node::parse(br#"[("a\'b", -1.5e3), {'k': True, 'n': None}, (3,), ()]"#), Ok(want));
         assert_eq!(Node::parse(b"[NaN,-Infinity]"), Ok(Node::Array(vec![number("NaN"), number("-Infinity")])));
+        assert_eq!(Node::parse_json(br#"["a'b",{"k":null},true]"#), Node::parse(br#"["a'b",{"k":null},true]"#));
+        for python in ["['a']", "(1,2)", "{'k':1}", "[1,]", "None", "[True]", "nan"] {
+            assert!(Node::parse(python.as_bytes()).is_ok() && Node::parse_json(python.as_bytes()).is_err(), "{python}");
+        }
         let escapes = Node::String("\u{1f600}\u{e4}\u{ff}\u{1f600}".as_bytes().iter().copied().chain([0xff]).collect());
         assert_eq!(Node::parse(br#""\ud83d\ude00\u00e4\xff\U0001f600\udcff""#), Ok(escapes));
     }
