@@ -33,28 +33,28 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Mount, message));
     }
     // Must precede unmounting: an unmounted file system does not lead to its daemon.
-    let mut daemons = daemon_liveness::find(&mount);
+    let mut daemon = daemon_liveness::find(&mount);
     // A request to a mount that does not answer would keep it busy.
-    let alive = daemons.is_empty() && !is_dead(&path);
+    let alive = daemon.is_empty() && !is_dead(&path);
     if alive {
         // A daemon that has just mounted creates its socket before it answers.
-        daemons = daemon_liveness::find(&mount);
+        daemon = daemon_liveness::find(&mount);
     }
-    let cannot_wait = (alive && daemons.is_empty()) || daemons.is_incomplete();
+    let cannot_wait = (alive && daemon.is_empty()) || daemon.is_incomplete();
     unmount::unmount(&path, args.lazy).map_err(|e| failed(&e))?;
     wait_gone(&path, &mount)?;
     // The daemon of a detached mount ends when its files are closed.
     if args.lazy {
         return Ok(());
     }
-    wait_ended(&path, &mount, &daemons, cannot_wait)
+    wait_ended(&path, &mount, &daemon, cannot_wait)
 }
 
 /// Waits for the end of the daemon of `mount`, which was at `path`.
-fn wait_ended(path: &Path, mount: &Mount, daemons: &Running, cannot_wait: bool) -> Result<(), Failure> {
+fn wait_ended(path: &Path, mount: &Mount, daemon: &Running, cannot_wait: bool) -> Result<(), Failure> {
     let elsewhere = mounts::elsewhere(mount.device);
     let limit = if elsewhere.is_some() { OTHER_NAMESPACE_TIMEOUT } else { DAEMON_END_TIMEOUT };
-    match daemons.wait(limit) {
+    match daemon.wait(limit) {
         Some(Some(failure)) => Err(Failure::new(Exit::General, end_failure_message(path, mount, failure))),
         // There is nothing to be written.
         Some(None) if !cannot_wait || mount.read_only => Ok(()),
