@@ -121,8 +121,8 @@ pub trait Edit: Send + Sync {
     }
 
     /// Stores the written form of variable-length elements, which are replaced as a whole. `last`:
-    /// the last writer closes; a form that cannot be stored is dropped. Returns whether there was a
-    /// form.
+    /// the last writer closes; a form that cannot be stored is dropped. Sets defined elements that
+    /// were kept for bytes that are written next. Returns whether it did one of both.
     fn finish(&self, _id: ObjectId, _last: bool) -> Result<bool> {
         Ok(false)
     }
@@ -322,8 +322,11 @@ pub trait Erase {
 
     /// Sets which of the elements with row-major numbers in `range` are defined, and changes no
     /// value: those in `defined` (ascending, disjoint) become defined, others undefined if they
-    /// have the fill value. Counts once more for what is written next, if nothing was yet, and of a
-    /// file of bytes for the dataset that it becomes. Errors: `EOPNOTSUPP` if the dataset does not
-    /// know which are defined.
+    /// have the fill value. If nothing was written yet, or the dataset is a file of bytes, it
+    /// applies again in [`Edit::finish`], until [`Erase::writer_closed`] after a write. Errors:
+    /// `EOPNOTSUPP` if the dataset does not know which are defined.
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()>;
+
+    /// A file of the dataset that was open for writing was closed, after [`Edit::finish`].
+    fn writer_closed(&self, id: ObjectId);
 }

@@ -228,6 +228,15 @@ def attribute():
             raise SystemExit("a dense dataset has undefined elements")
         except OSError as e:
             assert e.errno == 95, e
+        # Set before the bytes, it applies when the writer closes, and to no later write.
+        once = describe(os.path.join(MNT, "once"), layout="sparse", dtype="<i4", shape=[10], chunks=[10])
+        with open(once, "rb"):
+            for runs in ["2+3", "0+2"]:
+                os.setxattr(once, "user.h5dir.defined", f"0:10 {runs}".encode())
+            for count in [2, 10]:
+                with open(once, "r+b", buffering=0) as f:
+                    f.write(bytes(40))
+                assert view(MNT, "once").sum() == count, (count, view(MNT, "once"))
         # More runs than one attribute takes.
         many = describe(os.path.join(MNT, "many"), layout="sparse", dtype="u1", shape=[100_000], chunks=[10_000])
         with open(many, "r+b", buffering=0) as f:

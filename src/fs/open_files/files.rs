@@ -153,6 +153,9 @@ impl OpenFiles {
             tracing::warn!("{}: the bytes written make no elements: they stay as they were", escaped(&self.mounted.spec.file));
         }
         if let (Some(edit), Some(id)) = (self.mounted.connector.edit(), holder.id) {
+            if let Some(erase) = edit.erase().filter(|_| holder.writes) {
+                erase.writer_closed(id);
+            }
             edit.release(id);
         }
     }
@@ -178,11 +181,12 @@ impl OpenFiles {
     /// [`crate::connector::edit::Edit::finish`].
     pub fn finish_elements(&self, id: Option<ObjectId>, last: bool, invalidate: &mut Invalidate) -> FsResult<()> {
         let (Ok(edit), Some(id)) = (self.mounted.editor(), id.filter(|id| id.is_own())) else { return Ok(()) };
-        let rewritten = edit.finish(id, last).map_err(|e| {
+        let finished = edit.finish(id, last).map_err(|e| {
             tracing::warn!("{}: object at {}: {e}", escaped(&self.mounted.spec.file), id);
             errno(&e)
         })?;
-        if rewritten {
+        if finished {
+            self.mounted.note_uncommitted();
             // Strings and sequences may read back in another form than they were written.
             invalidate.pages.extend(self.namespace.nodes.open_on(id).into_iter().map(|ino| (ino, ALL_PAGES)));
             // The size that a file shows, open or not, is that of its form.

@@ -5,7 +5,6 @@ mod set;
 pub(super) use set::Announced;
 
 use super::super::NativeConnector;
-use super::super::dataset::key;
 use super::Change;
 use super::bytes_file::is_bytes_file;
 use crate::base::element_set::ElementSet;
@@ -48,18 +47,21 @@ impl Erase for NativeConnector {
     }
 
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()> {
-        let (knows, blank) = {
+        let blank = self.is_unwritten(id)?;
+        let knows = {
             let _shared = self.shared();
-            let open = self.dataset(id)?;
-            let d = &open.dataset;
-            let blank = d.bytes.is_blank()? && !self.options.environment.dirty.has(key(id));
-            (d.layout().definition().is_some() || !is_bytes_file(d), blank)
+            let d = &self.dataset(id)?.dataset;
+            d.layout().definition().is_some() || !is_bytes_file(d)
         };
         if knows {
             self.change_defined(id, &range, defined)?;
         }
         self.announce(id, blank || !knows, range, defined);
         Ok(())
+    }
+
+    fn writer_closed(&self, id: ObjectId) {
+        self.forget_announced(id);
     }
 }
 

@@ -383,7 +383,7 @@ impl Edit for NativeConnector {
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
         let rewritten = self.finish_rewrite(id, last)?;
-        self.apply_announced(id, last).map(|()| rewritten)
+        self.apply_announced(id).map(|applied| rewritten || applied)
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {

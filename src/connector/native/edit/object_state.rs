@@ -57,7 +57,7 @@ pub(super) struct Pending {
     pub rewrite: Option<Rewrite>,
     /// Bytes of a new file that were never written, though the file has others after them.
     pub holes: ElementSet,
-    /// Which elements of a dataset without any are to be defined.
+    /// Defined elements that were set before the bytes were written.
     pub announced: Option<Announced>,
     /// Why its raw data must not be changed.
     pub bounds_error: Option<Error>,

@@ -4,9 +4,9 @@
 //! value to undefined elements, and punch zeros that are defined.
 
 use super::super::super::NativeConnector;
-use super::super::super::dataset::Dataset;
+use super::super::super::dataset::{Dataset, key};
 use super::super::super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
-use super::super::{Change, Pending};
+use super::super::Change;
 use crate::base::element_set::ElementSet;
 use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
@@ -19,13 +19,27 @@ const STEP: u64 = 1 << 20;
 /// Elements of variable length that one operation changes.
 const VARIABLE_STEP: u64 = 1 << 14;
 
-/// Runs of the announced elements of all datasets.
-const ANNOUNCED_RUNS_MAX: usize = 1 << 22;
+/// Ranges and runs that are kept of all datasets for elements that are written next.
+const ANNOUNCED_RANGES_MAX: usize = 1 << 22;
 
-/// Which elements are to be defined of a dataset of which nothing was written when that was set:
-/// `tar` sets extended attributes before it writes the bytes.
+/// Defined elements of a dataset that were set before its bytes were written: `tar` sets extended
+/// attributes first. They apply once more when a writer closes.
+///
+/// Each range of elements with the runs of defined elements in it.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Announced(Vec<(Range<u64>, Vec<Range<u64>>)>);
+
+impl Announced {
+    fn ranges(&self) -> usize {
+        self.0.iter().map(|(_, runs)| runs.len().saturating_add(1)).fold(0, usize::saturating_add)
+    }
+
+    /// Sets the runs of `range`.
+    fn set(&mut self, range: Range<u64>, runs: &[Range<u64>]) {
+        self.0.retain(|(other, _)| *other != range);
+        self.0.push((range, runs.to_vec()));
+    }
+}
 
 /// The change of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,41 +64,51 @@ impl NativeConnector {
         self.change_each(id, &dims, &known.difference(&wanted)?, step, Becomes::Undefined)
     }
 
-    /// Keeps what was set by [`NativeConnector::change_defined`] for bytes that are written next,
-    /// if the dataset was `blank`.
+    /// Keeps the runs `defined` of `range` for bytes that are written next. Does nothing if the
+    /// dataset was not `blank` and none of its ranges are kept.
     pub(in super::super) fn announce(&self, id: ObjectId, blank: bool, range: Range<u64>, defined: &[Range<u64>]) {
         let Some(editing) = &self.editing else { return };
-        let runs = |p: &Pending| p.announced.as_ref().map_or(0, |a| a.0.iter().map(|(_, runs)| runs.len()).sum::<usize>());
         let mut pending = editing.objects.all_pending();
-        let kept: usize = pending.iter().map(|(_, p)| runs(p)).sum();
-        let others = pending.iter().any(|(other, p)| other == id && p.announced.is_some());
-        if !blank && !others {
+        let is_announced = pending.iter().any(|(other, p)| other == id && p.announced.is_some());
+        if !blank && !is_announced {
             return;
         }
-        if kept.saturating_add(defined.len()) > ANNOUNCED_RUNS_MAX {
-            tracing::warn!("object at {id}: elements that are written next are defined: there is no memory for those that are not");
+        let kept = pending.iter().filter_map(|(_, p)| p.announced.as_ref()).map(Announced::ranges).fold(0, usize::saturating_add);
+        if kept.saturating_add(defined.len()) >= ANNOUNCED_RANGES_MAX {
+            tracing::warn!("object at {id}: no memory for user.h5dir.defined: all elements that are written next will be defined");
             return;
         }
-        pending.change(id, |p| p.announced.get_or_insert_default().0.push((range, defined.to_vec())));
+        pending.change(id, |p| p.announced.get_or_insert_default().set(range, defined));
     }
 
-    /// Makes those elements of the dataset `id` defined that were announced, and others with the
-    /// fill value undefined. `last`: the last writer closes.
-    pub(in super::super) fn apply_announced(&self, id: ObjectId, last: bool) -> Result<()> {
-        let Some(editing) = &self.editing else { return Ok(()) };
-        let Some(announced) = editing.objects.pending(id, |p| p.announced.clone()).flatten() else { return Ok(()) };
-        if last && editing.objects.usage(id).holds <= 1 {
-            editing.objects.change_pending(id, |p| p.announced = None);
-        }
+    /// Sets the defined elements of the dataset `id` that were announced; false if none were.
+    pub(in super::super) fn apply_announced(&self, id: ObjectId) -> Result<bool> {
+        let Some(editing) = &self.editing else { return Ok(false) };
+        let Some(announced) = editing.objects.pending(id, |p| p.announced.clone()).flatten() else { return Ok(false) };
         let elements = {
             let _shared = self.shared();
             let d = &self.dataset(id)?.dataset;
             d.layout().definition().map(|_| d.elements())
         };
         // It may have become another dataset.
-        let Some(elements) = elements else { return Ok(()) };
+        let Some(elements) = elements else { return Ok(false) };
         let mut within = announced.0.iter().filter(|(range, _)| range.end <= elements);
-        within.try_for_each(|(range, defined)| self.change_defined(id, range, defined))
+        within.try_for_each(|(range, defined)| self.change_defined(id, range, defined))?;
+        Ok(true)
+    }
+
+    /// Forgets the announced elements of the dataset `id` if some of its bytes were written.
+    pub(super) fn forget_announced(&self, id: ObjectId) {
+        let Some(editing) = &self.editing else { return };
+        if editing.objects.pending(id, |p| p.announced.is_some()) == Some(true) && !self.is_unwritten(id).unwrap_or(false) {
+            editing.objects.change_pending(id, |p| p.announced = None);
+        }
+    }
+
+    /// True if no bytes of the dataset `id` were written.
+    pub(super) fn is_unwritten(&self, id: ObjectId) -> Result<bool> {
+        let _shared = self.shared();
+        Ok(self.dataset(id)?.dataset.bytes.is_blank()? && !self.options.environment.dirty.has(key(id)))
     }
 
     /// The defined elements of `d` with numbers in `range`.
