@@ -6,6 +6,7 @@ mod changes;
 pub mod container;
 pub mod create_rules;
 mod cut_names;
+mod defined_facts;
 pub mod done;
 mod edit;
 mod errno;

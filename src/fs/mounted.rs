@@ -1,11 +1,12 @@
 //! The mounted container: what all parts of the file system share.
 
 use super::cut_names::{CutNames, Names};
+use super::defined_facts::DefinedFacts;
 use super::errno::errno;
 use super::long_facts::LongFacts;
 use super::name::NAME_MAX;
 use super::spec::{ExternalPolicy, MountSpec};
-use super::types::{CloseError, Errno, FsResult, Statfs};
+use super::types::{CloseError, Errno, FsResult, Statfs, Version};
 use super::views::{Buffers, Context, Host};
 use crate::base::Error;
 use crate::base::escape::escaped;
@@ -24,6 +25,17 @@ const POSTPONED_INTERVALS_MAX: u32 = 5;
 /// Objects whose failure was logged once.
 const LOGGED_OBJECTS_MAX: usize = 10_000;
 
+/// What is logged once of each object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Logged {
+    /// A failure.
+    Failure,
+    /// A fact that is not listed.
+    LongFact,
+    /// Defined elements that are not listed.
+    Defined,
+}
+
 /// See the module's description.
 pub struct Mounted {
     /// The container.
@@ -38,6 +50,8 @@ pub struct Mounted {
     pub cut_names: CutNames,
     /// Facts in pieces.
     pub long_facts: LongFacts,
+    /// Facts of defined elements.
+    pub defined_facts: DefinedFacts,
     /// How often set-ID bits were set on a file.
     pub set_id_changes: AtomicU64,
     /// Nodes that the kernel knows.
@@ -47,7 +61,9 @@ pub struct Mounted {
     buffers: Buffers,
     backing: Backing,
     free_space: Option<FreeSpace>,
-    logged: Mutex<HashSet<ObjectId>>,
+    logged: Mutex<HashSet<(ObjectId, Logged)>>,
+    /// Changes so far.
+    changes: AtomicU64,
     /// Changes wait for a commit.
     uncommitted: AtomicBool,
     /// The error of the last commit; it was logged.
@@ -67,6 +83,8 @@ impl Mounted {
         let (changing, logged) = (connector.edit().is_some(), Mutex::new(HashSet::new()));
         Mounted {
             long_facts: LongFacts::default(),
+            defined_facts: DefinedFacts::default(),
+            changes: AtomicU64::new(0),
             set_id_changes: AtomicU64::new(0),
             connector,
             spec,
@@ -106,6 +124,12 @@ impl Mounted {
         self.connector.follow().map_or(0, Follow::state)
     }
 
+    /// Number of the container's state, which every change raises. What is made of the container
+    /// afterwards holds for that state.
+    pub fn version(&self) -> Version {
+        (self.state(), self.changes.load(Ordering::Acquire))
+    }
+
     /// Times and length of the backing file.
     pub fn backing(&self) -> Backing {
         self.connector.follow().map_or(self.backing, |follow| follow.mounted().1)
@@ -142,11 +166,8 @@ impl Mounted {
 
     /// Logs a failure, once per object.
     pub fn log_failure(&self, id: Option<ObjectId>, e: &Error) {
-        if let Some(id) = id {
-            let mut logged = self.logged.lock();
-            if logged.len() >= LOGGED_OBJECTS_MAX || !logged.insert(id) {
-                return;
-            }
+        if id.is_some_and(|id| !self.is_first(id, Logged::Failure)) {
+            return;
         }
         let at = id.map(|id| format!(" (object at {id:#})")).unwrap_or_default();
         match e {
@@ -155,9 +176,19 @@ impl Mounted {
         }
     }
 
+    /// True once for each object and `what`; false for more objects than are remembered.
+    pub fn is_first(&self, id: ObjectId, what: Logged) -> bool {
+        let mut logged = self.logged.lock();
+        logged.len() < LOGGED_OBJECTS_MAX && logged.insert((id, what))
+    }
+
     /// Forgets the object `id`: its address may be used for another one.
     pub fn forget_object(&self, id: ObjectId) {
-        self.logged.lock().remove(&id);
+        let mut logged = self.logged.lock();
+        for what in [Logged::Failure, Logged::LongFact, Logged::Defined] {
+            logged.remove(&(id, what));
+        }
+        drop(logged);
         self.long_facts.forget(id);
         self.cut_names.forget(Names::Links(id));
         self.cut_names.forget(Names::Attributes(id));
@@ -171,7 +202,7 @@ impl Mounted {
     /// Notes a change that waits for a commit.
     pub fn note_uncommitted(&self) {
         self.uncommitted.store(true, Ordering::Release);
-        self.long_facts.changed();
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Makes changes durable. Without `always`: only if there are any.

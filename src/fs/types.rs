@@ -160,6 +160,10 @@ pub struct Changes {
     pub clears_set_id: bool,
 }
 
+/// State of a container: the number of what another writer made of it, and the number of changes
+/// through this mount.
+pub type Version = (u64, u64);
+
 /// Owner, group and mode of a file to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Creator {

@@ -2,7 +2,7 @@
 
 use super::cut_names::{CutNames, Names};
 use super::long_facts::{self, LongFacts, Packed, piece_of};
-use super::mounted::Mounted;
+use super::mounted::{Logged, Mounted};
 use super::name::{unescape, xattr_name};
 use super::namespace::Node;
 use super::types::{Errno, FsResult};
@@ -78,7 +78,7 @@ pub fn get(mounted: &Mounted, node: &Node, name: &[u8], failed: &dyn Fn(&Error) 
     let Some(name) = name.strip_prefix(USER) else { return Err(Errno(libc::EOPNOTSUPP)) };
     let value = match (piece, object(node)) {
         (Some(piece), Some(id)) => self::piece(mounted, id, piece),
-        _ => value(&*mounted.connector, &mounted.cut_names, node, name),
+        _ => value(mounted, node, name),
     };
     let value = match value {
         // The connector stops rendering past what an xattr may hold.
@@ -94,7 +94,7 @@ fn piece(mounted: &Mounted, id: ObjectId, (fact, number): (&str, u32)) -> Result
         let text = present::fact_within(&*mounted.connector, id, fact, long_facts::TEXT_MAX)?;
         Ok(text.filter(|text| text.len() > whole_max(fact)))
     };
-    mounted.long_facts.piece((id, fact, number), mounted.state(), text)
+    mounted.long_facts.piece((id, fact, number), mounted.version(), text)
 }
 
 /// Longest text of a fact that is listed as a whole, bytes.
@@ -121,12 +121,17 @@ pub fn fact(mounted: &Mounted, node: &Node, name: &str, limit: u64, failed: &dyn
     }
 }
 
-fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+fn value(mounted: &Mounted, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let (connector, cut) = (&*mounted.connector, &mounted.cut_names);
     if let Some(fact) = name.strip_prefix(FACTS) {
         if fact == NAME_FACT {
             return Ok(node.other_link_name().map(|n| n.into_vec()));
         }
         let (Some(id), Ok(fact)) = (object(node), std::str::from_utf8(fact)) else { return Ok(None) };
+        if present::is_defined_fact(fact) && connector.info(id)?.kind == ObjectKind::Dataset {
+            let texts = mounted.defined_facts.get(connector, id, mounted.version())?;
+            return Ok(texts.text(fact).map(<[u8]>::to_vec));
+        }
         return present::fact(connector, id, fact);
     }
     let Some(id) = object(node) else { return Ok(None) };
@@ -152,7 +157,7 @@ fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) ->
 pub fn list(mounted: &Mounted, node: &Node, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
     let connector = &*mounted.connector;
     let Some(id) = object(node) else { return Ok(Vec::new()) };
-    let mut facts = present::needed_facts(connector, id).map_err(|e| failed(&e))?;
+    let mut facts = present::needed_facts(connector, id, &|| defined_facts(mounted, id)).map_err(|e| failed(&e))?;
     let (attributes, complete) = attribute_names(connector, id).map_err(|e| failed(&e))?;
     if !complete && !facts.iter().any(|fact| fact == ATTRIBUTES) {
         facts.push(ATTRIBUTES.into());
@@ -177,29 +182,44 @@ fn add(out: &mut Vec<u8>, name: &[u8]) -> bool {
     true
 }
 
+/// Number of facts of the defined elements of the dataset `id` that are listed.
+fn defined_facts(mounted: &Mounted, id: ObjectId) -> usize {
+    let reason = match mounted.defined_facts.get(&*mounted.connector, id, mounted.version()) {
+        Ok(texts) => match texts.count() {
+            Some(count) => return count,
+            None => "they are more than extended attributes take".to_owned(),
+        },
+        Err(e) => e.to_string(),
+    };
+    if mounted.is_first(id, Logged::Defined) {
+        tracing::warn!("object at {id}: copies may define other elements, user.h5dir.defined is not listed: {reason}");
+    }
+    0
+}
+
 /// Lists a fact, or its pieces.
 fn list_fact(mounted: &Mounted, id: ObjectId, fact: &str, add: &mut dyn FnMut(&[u8]) -> bool) {
     let whole = [USER, FACTS, fact.as_bytes()].concat();
-    // A fact that cannot be read is not listed: it would make `cp -a` fail.
+    // A fact that cannot be read is not listed: `cp -a` would fail, and `rsync -X` skip the file.
     match present::fact_fits(&*mounted.connector, id, fact, whole_max(fact)) {
         Ok(Some(true)) => drop(add(&whole)),
-        Ok(Some(false)) => match present::fact_within(&*mounted.connector, id, fact, long_facts::TEXT_MAX) {
-            Ok(Some(text)) => {
-                let packed = Packed::new(&text);
-                let all = (1..=packed.count()).all(|number| add(&[&whole, b".".as_slice(), number.to_string().as_bytes()].concat()));
-                if !all {
-                    tracing::warn!("object at {id}: there is no room for the pieces of {fact}: copies lack it");
+        Ok(Some(false)) => {
+            let version = mounted.version();
+            match present::fact_within(&*mounted.connector, id, fact, long_facts::TEXT_MAX) {
+                Ok(Some(text)) => {
+                    let packed = mounted.long_facts.keep(id, fact, version, Packed::new(&text));
+                    let all = (1..=packed.count()).all(|number| add(&[&whole, b".".as_slice(), number.to_string().as_bytes()].concat()));
+                    if !all && mounted.is_first(id, Logged::LongFact) {
+                        tracing::warn!("object at {id}: there is no room for the pieces of {fact}: copies lack it");
+                    }
                 }
-                mounted.long_facts.keep(id, fact, mounted.state(), packed);
+                Err(Error::Limit { .. }) if mounted.is_first(id, Logged::LongFact) => {
+                    let most = long_facts::TEXT_MAX;
+                    tracing::warn!("object at {id}: {fact} is longer than {most} bytes: copies through mounts lack it; use 'h5dir cp'");
+                }
+                Ok(None) | Err(_) => {}
             }
-            Err(Error::Limit { .. }) => {
-                let most = long_facts::TEXT_MAX;
-                tracing::warn!("object at {id}: {fact} is longer than {most} bytes: copies through mounts lack it; use 'h5dir cp'");
-                // Reading it fails, which a copying program can report.
-                add(&whole);
-            }
-            Ok(None) | Err(_) => {}
-        },
+        }
         Ok(None) | Err(_) => {}
     }
 }

@@ -1,5 +1,5 @@
-//! The defined elements of a sparse dataset as facts: `user.h5dir.defined`, and `defined2`,
-//! `defined3`, ... of those behind.
+//! The defined elements of a sparse dataset as facts: `user.h5dir.defined`, then `defined2`,
+//! `defined3`, ... of the elements that follow.
 //!
 //! Each is a text about a range of elements, in row-major numbers, `FIRST:END`, and the runs of
 //! defined elements in it, ` GAP+LENGTH`: so many undefined elements, and so many defined ones. A
@@ -18,7 +18,7 @@ const NAME: &str = "defined";
 /// Longest text of one fact, bytes: less than an extended attribute may have.
 const FACT_BYTES: u64 = 60 << 10;
 /// Most facts of one dataset.
-const FACTS_MAX: u64 = 64;
+const FACTS_MAX: usize = 64;
 /// Elements whose set is in memory at once, about.
 const STEP_ELEMENTS: u64 = 1 << 24;
 /// Most runs in one text.
@@ -41,48 +41,54 @@ pub fn is_defined_fact(name: &str) -> bool {
     number(name).is_some()
 }
 
-/// Names of the facts of `dataset`; none if it does not know which elements are defined.
-pub fn names(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo) -> Vec<Cow<'static, str>> {
-    if !knows(connector, id, dataset) {
-        return Vec::new();
-    }
-    let mut count = 0u64;
-    let counted = texts(connector, id, dataset, FACT_BYTES, &mut |_| {
-        count = count.saturating_add(1);
-        count <= FACTS_MAX
-    });
-    match counted {
-        Ok(()) if count <= FACTS_MAX => {}
-        Ok(()) => {
-            tracing::warn!(
-                "object at {id}: the defined elements are more than {FACTS_MAX} extended attributes take: copies may define others"
-            );
-            return Vec::new();
-        }
-        Err(e) => {
-            tracing::warn!("object at {id}: user.h5dir.{NAME} is not listed: {e}");
-            return Vec::new();
-        }
-    }
-    let name = |n: u64| if n == 0 { NAME.into() } else { format!("{NAME}{}", n.saturating_add(1)).into() };
-    (0..count).map(name).collect()
+/// Name of the fact with number `number`.
+pub fn name(number: usize) -> Cow<'static, str> {
+    if number == 0 { NAME.into() } else { format!("{NAME}{}", number.saturating_add(1)).into() }
 }
 
-/// Text of the fact with number `number` of the dataset `id`.
-pub fn text(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo, number: u64) -> Result<Option<Vec<u8>>> {
-    if !knows(connector, id, dataset) || number >= FACTS_MAX {
-        return Ok(None);
-    }
-    let (mut left, mut found) = (number, None);
-    texts(connector, id, dataset, FACT_BYTES, &mut |text| {
-        if left == 0 {
-            found = Some(text.into_bytes());
-            return false;
+/// Texts of the facts of one dataset.
+pub struct DefinedTexts {
+    texts: Vec<String>,
+    /// They have all defined elements.
+    is_complete: bool,
+}
+
+impl DefinedTexts {
+    /// Of the dataset `id`; none if it does not know which elements are defined.
+    pub fn of(connector: &dyn Connector, id: ObjectId) -> Result<Self> {
+        let mut all = DefinedTexts { texts: Vec::new(), is_complete: true };
+        let dataset = connector.dataset(id)?;
+        if knows(connector, id, &dataset) {
+            texts(connector, id, &dataset, FACT_BYTES, &mut |text| {
+                all.is_complete = all.texts.len() < FACTS_MAX;
+                if all.is_complete {
+                    all.texts.push(text);
+                }
+                all.is_complete
+            })?;
         }
-        left = left.saturating_sub(1);
-        true
-    })?;
-    Ok(found)
+        Ok(all)
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// Number of texts; `None`: the defined elements take more.
+    pub fn count(&self) -> Option<usize> {
+        self.is_complete.then_some(self.texts.len())
+    }
+
+    /// Text of the fact `name`; `None` if it is another one.
+    pub fn text(&self, name: &str) -> Option<&[u8]> {
+        self.texts.get(usize::try_from(number(name)?).ok()?).map(String::as_bytes)
+    }
+}
+
+/// Text of the fact `name` of the dataset `id`.
+pub fn text(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+    Ok(DefinedTexts::of(connector, id)?.text(name).map(<[u8]>::to_vec))
 }
 
 /// All defined elements of the dataset `id` in one text of at most `limit` bytes; `None` if it does

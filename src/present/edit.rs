@@ -80,7 +80,7 @@ impl<'a> Editor<'a> {
         if name == "map" {
             return super::map::become_map(self.edit, id, text, self.connector.reference_bytes());
         }
-        if super::defined_fact::number(name).is_some() && self.connector.info(id)?.kind == ObjectKind::Dataset {
+        if super::defined_fact::is_defined_fact(name) && self.connector.info(id)?.kind == ObjectKind::Dataset {
             return super::defined_fact::set(self.connector, self.edit, id, text);
         }
         if name == super::named_types::NAME {

@@ -55,8 +55,9 @@ pub const FACT_NAMES: [&str; 23] = [
 ];
 
 /// Names of the facts that a copy of the object `id` needs, in the order in which it sets them:
-/// those that say more than its bytes and the texts of its attributes.
-pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'static, str>>> {
+/// those that say more than its bytes and the texts of its attributes. `defined`: number of facts
+/// of the defined elements of a dataset.
+pub fn needed_facts(connector: &dyn Connector, id: ObjectId, defined: &dyn Fn() -> usize) -> Result<Vec<Cow<'static, str>>> {
     let mut names = Vec::new();
     let kind = connector.info(id)?.kind;
     match kind {
@@ -66,7 +67,7 @@ pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'
                 names.push("dataset".into());
             }
             names.extend(references::names(&d));
-            names.extend(defined_fact::names(connector, id, &d));
+            names.extend((0..defined()).map(defined_fact::name));
         }
         ObjectKind::Datatype => names.push("datatype".into()),
         ObjectKind::Map => names.push("map".into()),
@@ -148,7 +149,7 @@ pub fn fact_fits(connector: &dyn Connector, id: ObjectId, name: &str, most: usiz
         let d = connector.dataset(id)?;
         return Ok(Some(whole(&d, d.lines.then_some(None))?.len() <= most));
     }
-    if defined_fact::number(name).is_some() {
+    if defined_fact::is_defined_fact(name) {
         return Ok(Some(true));
     }
     match fact_within(connector, id, name, most as u64) {
@@ -182,8 +183,8 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str, limit: u64)
     if let Some(number) = references::number(name) {
         return references::text(connector, id, &d, number, limit);
     }
-    if let Some(number) = defined_fact::number(name) {
-        return defined_fact::text(connector, id, &d, number);
+    if defined_fact::is_defined_fact(name) {
+        return defined_fact::text(connector, id, name);
     }
     let text = |v: Value| Some(v.to_string().into_bytes());
     Ok(match name {

@@ -31,7 +31,7 @@ mod values;
 
 pub use ddl::text;
 pub use defined::{defined_json, defined_len, defined_values};
-pub use defined_fact::{is_defined_fact, whole as defined_whole};
+pub use defined_fact::{DefinedTexts, is_defined_fact, whole as defined_whole};
 pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Held, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, description, fact, fact_fits, fact_within, needed_facts};
@@ -40,4 +40,5 @@ pub use map::{MapEditor, map_key_text, map_keys, map_value, map_value_len};
 pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
 pub use parse::{Node, NpyHeader};
+pub use references::is_references_fact;
 pub use values::{attribute_fits, attribute_raw, attribute_text};

@@ -1,5 +1,5 @@
 //! The references of a dataset as facts: `user.h5dir.references`, and `references2`, `references3`,
-//! ... of those behind.
+//! ... of the references that follow.
 //!
 //! Each is a JSON list of so many references in stored order, as `value` shows them: the path of
 //! the object, an object for a part of one, `null`. Bytes of references are addresses of their file
@@ -24,6 +24,11 @@ pub fn number(name: &str) -> Option<u64> {
         "" => Some(0),
         rest => rest.parse::<u64>().ok().filter(|n| *n >= 2 && n.to_string() == rest).map(|n| n.saturating_sub(1)),
     }
+}
+
+/// True for the name of a fact of references.
+pub fn is_references_fact(name: &str) -> bool {
+    number(name).is_some()
 }
 
 /// Names of the facts of `dataset`.

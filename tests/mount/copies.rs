@@ -106,6 +106,27 @@ fn an_attribute_too_long_for_getxattr_is_not_listed() {
     unmount(&target);
 }
 
+/// `rsync -X` skipped a file whose attributes are together longer than 16 MiB as JSON.
+#[test]
+fn attributes_too_long_for_pieces_are_not_listed() {
+    let (_place, file) = created("v110");
+    h5py(
+        &file,
+        "    f.close(); f = h5py.File(sys.argv[1], 'w', libver='latest'); d = f.create_dataset('d', data=np.arange(3))
+    d.attrs['noise'] = np.frombuffer(np.random.bytes(6 << 20), 'u1'); d.attrs['n'] = np.int16(5); f.close()",
+    );
+    let source = Mount::start(Place::new(), &file, &[]);
+    for _ in 0..2 {
+        assert_eq!(listxattr(&source.path("d")), ["user.h5dir.dataset", "user.n"], "{}", source.log());
+    }
+    assert_eq!(source.log().matches("attributes is longer than").count(), 1, "{}", source.log());
+    let (target, _) = empty("v110");
+    let script = format!("rsync -aX --exclude=/.h5dir {}/d {}/", source.place.mnt().display(), target.place.mnt().display());
+    assert_eq!(shell(source.place.dir(), &script), (true, String::new()), "{}", target.log());
+    assert_eq!(target.read("d"), source.read("d"));
+    unmount(&target);
+}
+
 /// Regression: attributes of more than 64 KiB, and those whose names take more, were lost, and with them all types.
 #[test]
 fn attributes_longer_than_an_extended_attribute_are_copied() {
