@@ -4,7 +4,8 @@ use super::access::IodConnector;
 use super::kind::root_entries;
 use super::paths::encode_link;
 use super::state::{GROUP, State};
-use super::tests::bytes;
+use super::tests::{bytes, empty, open};
+use crate::base::Error;
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, LinkTarget};
 use crate::file::store::ObjectStore;
@@ -118,4 +119,16 @@ fn operations_cost_the_same_in_a_large_container() {
         assert!(large[1] <= 2 * small[1] + node && large[2] <= 2 * small[2], "{what}: {small:?} {large:?}");
     }
     assert_eq!(small.iter().find(|(what, _)| *what == "fsync of an attribute").unwrap().1[0], 1);
+}
+
+/// Soft links that name the next one many times took 30^10 steps: only their depth was bounded.
+#[test]
+fn links_that_multiply_are_refused() {
+    let c = open(&empty());
+    for n in 0..10 {
+        c.symlink(c.root(), format!("n{n}").as_bytes(), format!("n{}/", n + 1).repeat(30).as_bytes()).unwrap();
+    }
+    c.symlink(c.root(), b"n10", b"/").unwrap();
+    assert_eq!(c.resolve(c.root(), b"n10/n10").unwrap(), Some(c.root()));
+    assert!(matches!(c.resolve(c.root(), b"n0"), Err(Error::Limit { .. })));
 }

@@ -3,6 +3,7 @@
 mod bytes;
 mod kept_type;
 mod names;
+mod soft_links;
 mod xattrs;
 
 pub use bytes::ByteEditor;

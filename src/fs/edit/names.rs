@@ -5,8 +5,8 @@
 
 use super::kept_type::{self, Replacement};
 use crate::base::Error;
+use crate::connector::ObjectId;
 use crate::connector::edit::{Edit, Taken};
-use crate::connector::{LinkTarget, ObjectId, ObjectKind};
 use crate::fs::changes::ChangeLog;
 use crate::fs::create_rules::CreateRule;
 use crate::fs::done::Invalidate;
@@ -15,15 +15,15 @@ use crate::fs::name::NAME_MAX;
 use crate::fs::namespace::{Namespace, Node, Place};
 use crate::fs::ownership;
 use crate::fs::stat::Stat;
-use crate::fs::symlink::{self, SoftLink};
-use crate::fs::types::{Changes, Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, ROOT, StoredLink};
+use crate::fs::symlink;
+use crate::fs::types::{Changes, Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, StoredLink};
 use crate::fs::views::{self, Child, Class, EditView, Host, Inode, Item, new_link_name};
 use crate::present::{Editor, Prepared};
 use std::sync::Arc;
 
 /// A name in a group of the mounted file, taken or free.
-struct DirectorySlot {
-    dir: Arc<Node>,
+pub(super) struct DirectorySlot {
+    pub(super) dir: Arc<Node>,
     group: ObjectId,
     /// The file that has the name.
     child: Option<Child>,
@@ -60,7 +60,7 @@ pub struct PreparedRename<'a> {
 
 /// See the module's description. Callers hold the lock of names alone.
 pub struct NameEditor {
-    mounted: Arc<Mounted>,
+    pub(super) mounted: Arc<Mounted>,
     namespace: Arc<Namespace>,
     changes: Arc<ChangeLog>,
     stat: Arc<Stat>,
@@ -77,7 +77,7 @@ impl NameEditor {
     }
 
     /// The directory `ino` as a group whose links can be changed.
-    fn group(&self, ino: Ino) -> FsResult<(Arc<Node>, ObjectId)> {
+    pub(super) fn group(&self, ino: Ino) -> FsResult<(Arc<Node>, ObjectId)> {
         self.mounted.editor()?;
         let dir = self.namespace.directory(ino)?;
         match dir.item.group() {
@@ -204,48 +204,6 @@ impl NameEditor {
         self.create_soft_link(&slot, target, creator, invalidate)
     }
 
-    fn create_soft_link(&self, slot: &DirectorySlot, target: &[u8], creator: Creator, invalidate: &mut Invalidate) -> FsResult<Entry> {
-        let link = self.soft_link(&slot.dir, target);
-        let create = |edit: &dyn Edit, group, name: &[u8]| {
-            edit.symlink(group, name, &link.path)?;
-            let stored = if link.text.is_none() { Ok(()) } else { retarget(edit, (group, name), &link, target) };
-            stored.inspect_err(|_| drop(edit.unlink(group, name, false)))
-        };
-        self.create_link(slot, creator, create, invalidate)
-    }
-
-    /// The soft link in `dir` for the symbolic link `target`.
-    fn soft_link(&self, dir: &Arc<Node>, target: &[u8]) -> SoftLink {
-        let place = symlink::Place { dir: &dir.path(), prefix: &self.mounted.prefix };
-        symlink::stored(target, place, &|names| self.has_parent(names))
-    }
-
-    /// False if `names` from the root of the mount lead to a file or a link.
-    fn has_parent(&self, names: &[Vec<u8>]) -> bool {
-        let connector = &self.mounted.connector;
-        let is_directory = |id| connector.info(id).is_ok_and(|info| matches!(info.kind, ObjectKind::Group | ObjectKind::Map));
-        let Ok((_, mut id)) = self.group(ROOT) else { return false };
-        let mut above = Vec::new();
-        for name in names {
-            above.push(id);
-            match connector.lookup(id, name).map(|link| link.map(|link| link.target)) {
-                Ok(None) => return true,
-                // A link to a group above it is shown as a symbolic link.
-                Ok(Some(LinkTarget::Hard(next))) if is_directory(next) && !above.contains(&next) => id = next,
-                _ => return false,
-            }
-        }
-        true
-    }
-
-    /// Gives the moved link `name` in `dir` the path that its text leads to there.
-    fn follow_text(&self, edit: &dyn Edit, dir: &Arc<Node>, (group, name): (ObjectId, &[u8])) -> Result<(), Error> {
-        let Some(LinkTarget::Soft(path)) = self.mounted.connector.lookup(group, name)?.map(|link| link.target) else { return Ok(()) };
-        let Some(target) = self.mounted.context().text_of_link((group, name), &path) else { return Ok(()) };
-        let link = self.soft_link(dir, &target);
-        if link.path == path { Ok(()) } else { retarget(edit, (group, name), &link, &target) }
-    }
-
     /// Creates the link `link`, which is stored as it is.
     pub fn make_stored_link(
         &self,
@@ -283,7 +241,7 @@ impl NameEditor {
     }
 
     /// Creates a symbolic link by `f`, which belongs to `creator`.
-    fn create_link(
+    pub(super) fn create_link(
         &self,
         slot: &DirectorySlot,
         creator: Creator,
@@ -461,15 +419,6 @@ impl NameEditor {
             // It was logged.
             let _ = self.changes.set_times(edit, id, &times);
         }
-    }
-}
-
-/// Makes the soft link `name` of `group` the link `link`, or one that holds its text `target` as it
-/// is if the group has no room for texts.
-fn retarget(edit: &dyn Edit, (group, name): (ObjectId, &[u8]), link: &SoftLink, target: &[u8]) -> Result<(), Error> {
-    match edit.retarget(group, name, &link.path, link.text.as_deref()) {
-        Err(Error::Refused { errno: libc::EMLINK, .. }) => edit.retarget(group, name, &symlink::verbatim(target), None),
-        done => done,
     }
 }
 
