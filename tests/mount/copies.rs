@@ -382,4 +382,19 @@ fn stored_chunks_of_unknown_filters_are_copied() {
     let (source, (target, _)) = (Mount::start(Place::new(), &file, &[]), empty("v110"));
     let copied = std::process::Command::new("cp").arg("-a").args([source.path("d"), target.path("d")]).output().unwrap();
     assert!(!copied.status.success() && !copied.stderr.is_empty());
+    // Regression: copied bytes were acknowledged, and lost when they were stored.
+    let mount = Mount::start(Place::new(), &file, &["--read-write"]);
+    let program = "import errno, os, sys
+os.chdir(sys.argv[1])
+open('bytes', 'wb').write(bytes(range(1, 201)))
+source, to = os.open('bytes', os.O_RDONLY), os.open('d', os.O_WRONLY)
+for length in 200, 100, 7:
+    try: raise SystemExit(f'{os.copy_file_range(source, to, length, 0, 0)} bytes were taken')
+    except OSError as e: assert e.errno == errno.EOPNOTSUPP, e
+os.fsync(to)
+os.unlink('bytes')";
+    let done = std::process::Command::new("python3").args(["-c", program]).arg(mount.path("")).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    unmount(&mount);
+    h5py(&file, same);
 }

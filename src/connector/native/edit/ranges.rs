@@ -142,7 +142,8 @@ impl Change<'_> {
     /// Copies about a piece of bytes. What is undefined in the source becomes so in the target, if
     /// both know that and it reads the same.
     fn copy_bytes(&self, s: &Dataset, at: u64, to: (ObjectId, u64), len: u64) -> Result<u64> {
-        let d = self.dataset(to.0)?;
+        // Its filters may take stored chunks alone.
+        let d = self.writable_dataset(to.0)?;
         let knows = |d: &Dataset| d.layout().definition().is_some() || d.layout().logged().is_some();
         let size = d.element_size.max(1);
         let alike = s.element_size == d.element_size && s.bytes.fill == d.bytes.fill && at % size == to.1 % size;
