@@ -3,11 +3,13 @@
 use super::NativeConnector;
 use super::log::dump_counts;
 use super::log_names::FileLog;
-use crate::base::Result;
 use crate::base::shape::Shape;
+use crate::base::{Error, Result};
 use crate::connector::log::{DatasetInLog, Log, LogUse, LogVisitor};
-use crate::connector::{Connector, LinkTarget, ObjectId, ObjectKind};
+use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::dataset::layout::{Anchor, InLog, LogTotals, Measure, RecordLog};
+use crate::format::message::link;
+use crate::structures::group;
 use foldhash::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,21 +28,13 @@ impl NativeConnector {
         }
     }
 
-    /// Calls `f` with each dataset of the file whose elements are in a log.
+    /// Calls `f` with each dataset of the file whose elements are in a log. Errors: a group, a link
+    /// or an object cannot be read; its datasets would count as deleted.
     pub(super) fn each_anchor(&self, f: &mut dyn FnMut(ObjectId, Anchor) -> Result<()>) -> Result<()> {
         let (mut seen, mut groups) = (HashSet::default(), vec![self.root()]);
         seen.insert(self.root());
         while let Some(group) = groups.pop() {
-            let mut members = Vec::new();
-            self.list(group, 0, &mut |link, _| {
-                if let LinkTarget::Hard(id) = link.target
-                    && seen.insert(id)
-                {
-                    members.push(id);
-                }
-                ControlFlow::Continue(())
-            })?;
-            for id in members {
+            for id in self.all_members(group)?.into_iter().filter(|id| seen.insert(*id)) {
                 match self.info(id)?.kind {
                     ObjectKind::Group => groups.push(id),
                     ObjectKind::Dataset => {
@@ -49,11 +43,29 @@ impl NativeConnector {
                             f(id, anchor)?;
                         }
                     }
-                    ObjectKind::Datatype | ObjectKind::Map | ObjectKind::Unknown => {}
+                    ObjectKind::Datatype | ObjectKind::Map => {}
+                    ObjectKind::Unknown => return Err(Error::corrupt("object header", id.address, "the object is of no known kind")),
                 }
             }
         }
         Ok(())
+    }
+
+    /// Targets of the hard links of `group`. Errors: a link cannot be read.
+    fn all_members(&self, group: ObjectId) -> Result<Vec<ObjectId>> {
+        let _shared = self.shared();
+        let object = self.object(group)?;
+        let mut members = Vec::new();
+        let damage = group::list(&object.file.store, &object.group_storage()?, 0, &mut |link, _| {
+            if let link::LinkTarget::Hard(address) = link.target {
+                members.push(ObjectId { file: group.file, address });
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        damage.map_or(Ok(()), Err)?;
+        // Those of a compact group that cannot be read are not listed.
+        object.link_messages().try_for_each(|link| link.map(drop))?;
+        Ok(members)
     }
 
     /// Calls `f` with each dataset in the log of records: ID in the log, and what it has there.

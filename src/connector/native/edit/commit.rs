@@ -24,7 +24,7 @@ impl NativeConnector {
         }
         // An error occurs again below.
         let _ = self.store_before_commit();
-        self.use_unshaped()?;
+        self.use_unshaped_to_commit()?;
         let change = self.change(&[])?;
         change.lead_references(close);
         change.lead_elements(close);

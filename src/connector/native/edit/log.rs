@@ -28,6 +28,7 @@ use crate::meta::header_edit::HeaderEdit;
 use crate::structures::attributes::edit as attributes_edit;
 use foldhash::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Least and largest chunk of the index table, bytes, and bytes of it per entry.
 const INDEX_CHUNK_BYTES: (u64, u64) = (4 << 10, 1 << 20);
@@ -95,8 +96,9 @@ impl NativeConnector {
 }
 
 impl NativeConnector {
-    /// Loads the datasets whose shape the log needs for its index. A dataset that cannot be opened
-    /// has no entries from now on. The caller holds no lock.
+    /// Loads the datasets whose shape the log needs for its index. Errors: one of them cannot be
+    /// read; no index is written then, because it would lack their entries. The caller holds no
+    /// lock.
     pub(super) fn use_unshaped(&self) -> Result<()> {
         let Some(log) = self.written_log() else { return Ok(()) };
         let wanted: HashSet<u64> = log.unshaped().into_iter().collect();
@@ -107,13 +109,25 @@ impl NativeConnector {
         self.each_anchor(&mut |id, anchor| {
             if let InLog::Records(RecordAnchor { id: number, .. }) = anchor.log
                 && wanted.contains(&number)
-                && let Ok(open) = self.dataset(id)
             {
-                found.push(open.dataset.bytes.clone());
+                found.push(self.dataset(id)?.dataset.bytes.clone());
             }
             Ok(())
         })?;
         log.use_unshaped(&found)
+    }
+
+    /// [`NativeConnector::use_unshaped`] for a commit, which goes on without an index. A failure is
+    /// logged once, and not repeated by later commits.
+    pub(super) fn use_unshaped_to_commit(&self) -> Result<()> {
+        let failed = &self.editing()?.unshaped_failed;
+        if !failed.load(Ordering::Acquire)
+            && let Err(e) = self.use_unshaped()
+        {
+            failed.store(true, Ordering::Release);
+            tracing::warn!("the index of the log is not written: {e}");
+        }
+        Ok(())
     }
 }
 
@@ -340,7 +354,7 @@ impl Change<'_> {
             return self.flush_released_to_commit(&log).map(|()| None);
         }
         self.flush_log(LogFlush::Commit)?;
-        if log.wants_index(close) {
+        if log.wants_index(close) && log.unshaped().is_empty() {
             match self.atomically(|| self.write_index(&log, close, None)) {
                 // The file is read like that of a killed session, without an index.
                 Err(e) if is_full(&e) && !log.wants_index(false) => tracing::warn!("no space for the index of the log: {e}"),

@@ -31,7 +31,7 @@ const IDLE_DEAD_MIN_BYTES: u64 = 1 << 20;
 /// A log with fewer dead bytes is not compacted when the container is closed, bytes.
 const CLOSE_DEAD_MIN_BYTES: u64 = 64 << 10;
 /// A log with more live bytes is not compacted when the container is closed, bytes.
-const CLOSE_LIVE_MAX_BYTES: u64 = 1 << 30;
+const CLOSE_LIVE_MAX_BYTES: u64 = 256 << 20;
 /// Between two looks for dead bytes at least this part of the log is appended: 1 / this.
 const LOOK_PART: u64 = 16;
 /// A log in which at most one of so many bytes is dead is compacted on request only if elements are
@@ -261,10 +261,12 @@ impl NativeConnector {
             let used = totals.bytes.saturating_sub(totals.unused).saturating_add(totals.staged);
             Ok(used.saturating_sub(live) > live.max(CLOSE_DEAD_MIN_BYTES))
         };
-        // What was live once may be dead, but not less.
+        // A guess from what was live when it was last counted: counting reads the whole index.
         if !many_dead(log.live())? {
             return Ok(());
         }
+        // Before what takes long.
+        self.commit_all(false)?;
         let survey = self.survey(None)?.0;
         let live = survey.live().saturating_add(log.staged_bytes());
         log.note_live(live);
@@ -314,6 +316,7 @@ impl EditLog for NativeConnector {
                     let last = compaction.last;
                     *under_way = None;
                     self.end_compaction(last)?;
+                    self.file(0)?.store.transaction()?.release_free_storage();
                     return Ok(false);
                 }
                 Err(e) => {

@@ -4,6 +4,7 @@ use super::super::tests::{editor, options};
 use super::super::{NativeConnector, create};
 use super::fault_tests::bytes;
 use super::flush::LogFlush;
+use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, Form, LinkTarget, ObjectId};
@@ -291,4 +292,57 @@ fn erased_elements_of_long_records_stay_erased() {
         let want = [row.repeat(1000), vec![0; 1000 * 300]].concat();
         assert!(content(&third.c, "d") == want, "{columns} columns");
     }
+}
+
+/// Makes the link message of `name` in a version 2 object header one of an unknown version.
+fn damage_link(file: &mut [u8], name: &[u8]) {
+    let find = |what: &[u8], end: usize| (0..end).rev().find(|at| file[*at..].starts_with(what)).unwrap();
+    let end = (0..file.len()).filter(|at| file[*at..].starts_with(name)).find(|at| file[..*at].ends_with(&[name.len() as u8])).unwrap();
+    let length = |flags: u8| 3 + 8 * usize::from(flags >> 2 & 1) + usize::from(flags >> 3 & 1) + usize::from(flags >> 4 & 1);
+    let message = (3..14).map(|n| end - n).find(|at| file[*at] == 1 && end - at == length(file[at + 1])).unwrap();
+    let header = find(b"OHDR", end);
+    let flags = file[header + 5];
+    let size_at = header + 6 + 16 * usize::from(flags >> 5 & 1) + 4 * usize::from(flags >> 4 & 1);
+    let width = 1 << (flags & 3);
+    let size = file[size_at..size_at + width].iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
+    let sum_at = size_at + width + size;
+    file[message] = 9;
+    let sum = lookup3(&file[header..sum_at], 0);
+    file[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Its dataset counted as deleted, and unmounting freed its elements.
+#[test]
+fn compaction_frees_nothing_while_a_link_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f.h5");
+    create(&path, false).unwrap();
+    let opened = open(std::fs::read(path).unwrap());
+    for (name, byte) in [("precious", 1), ("other", 2)] {
+        let id = dataset(&opened.c, name);
+        opened.c.write(id, 0, &[byte; 50_000]).unwrap();
+    }
+    opened.c.close().unwrap();
+    let healthy = opened.file.bytes();
+    let mut damaged = healthy.clone();
+    damage_link(&mut damaged, b"precious");
+    let changed: Vec<usize> = (0..healthy.len()).filter(|at| healthy[*at] != damaged[*at]).collect();
+    let opened = open(damaged);
+    assert!(opened.c.lookup(opened.c.root(), b"precious").is_ok_and(|link| link.is_none()));
+    let Some(LinkTarget::Hard(other)) = opened.c.lookup(opened.c.root(), b"other").unwrap().map(|link| link.target) else { panic!() };
+    for byte in 3..9 {
+        opened.c.write(other, 0, &[byte; 50_000]).unwrap();
+        opened.c.commit().unwrap();
+    }
+    let error = Edit::log(&*opened.c).unwrap().compact(None, &mut |_, _| std::ops::ControlFlow::Continue(()));
+    assert!(error.is_err());
+    opened.c.close().unwrap();
+    // The damage is mended.
+    let mut file = opened.file.bytes();
+    for at in changed {
+        file[at] = healthy[at];
+    }
+    let opened = open(file);
+    let Some(LinkTarget::Hard(id)) = opened.c.lookup(opened.c.root(), b"precious").unwrap().map(|link| link.target) else { panic!() };
+    assert_eq!(bytes(&opened.c, id), [1; 50_000]);
 }

@@ -113,6 +113,8 @@ pub struct Editing {
     /// What precedes the first change, and whether that was made.
     first: BeforeFirstWrite,
     begun: AtomicBool,
+    /// A dataset that the index of the log needs could not be read.
+    unshaped_failed: AtomicBool,
     /// The compaction of the log that continues when the container is idle.
     compaction: log_compact::IdleCompaction,
     /// The permitted changes, if this is a SWMR writer.
