@@ -7,6 +7,7 @@
 use super::Address;
 use super::request_error::RequestError;
 use std::borrow::Cow;
+use std::fmt;
 
 /// Result of an engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,7 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Bytes that break the file format.
-    #[error("corrupt {structure} at {address}: {detail}")]
+    #[error("corrupt {structure}{}: {detail}", At(*address))]
     Corrupt {
         /// Standard name of the structure, e.g. `"object header"`.
         structure: &'static str,
@@ -27,7 +28,7 @@ pub enum Error {
         is_past_end: bool,
     },
     /// A feature this engine does not read (unknown filter, newer version).
-    #[error("unsupported {structure} at {address}: {detail}")]
+    #[error("unsupported {structure}{}: {detail}", At(*address))]
     Unsupported {
         /// Standard name of the structure.
         structure: &'static str,
@@ -37,7 +38,7 @@ pub enum Error {
         detail: Cow<'static, str>,
     },
     /// Possibly valid, but beyond a bound of `base::limits`.
-    #[error("limit exceeded in {structure} at {address}: {detail}")]
+    #[error("limit exceeded in {structure}{}: {detail}", At(*address))]
     Limit {
         /// Standard name of the structure.
         structure: &'static str,
@@ -47,7 +48,7 @@ pub enum Error {
         detail: Cow<'static, str>,
     },
     /// A system call on the backing file failed.
-    #[error("cannot {operation} at {address}: {}", std::io::Error::from_raw_os_error(*errno))]
+    #[error("cannot {operation}{}: {}", At(*address), std::io::Error::from_raw_os_error(*errno))]
     Io {
         /// The operation that failed, e.g. `"read"`.
         operation: &'static str,
@@ -84,6 +85,15 @@ pub enum Error {
         /// Why.
         reason: Cow<'static, str>,
     },
+}
+
+/// The place of an error in a message: nothing if it has no address.
+struct At(Address);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Address::UNDEF { Ok(()) } else { write!(f, " at {}", self.0) }
+    }
 }
 
 impl Error {

@@ -94,7 +94,7 @@ impl Checker<'_> {
     }
 
     /// Reports progress; `part` of `whole` bytes of the current object's elements are decoded.
-    fn tell(&mut self, part: u64, whole: u64) {
+    fn report_progress(&mut self, part: u64, whole: u64) {
         let current = u128::from(self.claimed.saturating_sub(self.visited));
         let done = current.saturating_mul(part.into()).checked_div(whole.into()).unwrap_or(0).min(current);
         let bytes = self.visited.saturating_add(u64::try_from(done).unwrap_or(0));
@@ -143,12 +143,12 @@ impl Claims for Checker<'_> {
     fn visited(&mut self, _object: Address) {
         self.objects = self.objects.saturating_add(1);
         self.visited = self.claimed;
-        self.tell(0, 0);
+        self.report_progress(0, 0);
     }
 
     fn decoded(&mut self, bytes: u64, part: u64, whole: u64) {
         self.decoded = self.decoded.saturating_add(bytes);
-        self.tell(part, whole);
+        self.report_progress(part, whole);
     }
 }
 

@@ -81,10 +81,9 @@ impl Ranges {
         range.is_empty() || self.0.range(..=range.start).next_back().is_some_and(|(_, end)| *end >= range.end)
     }
 
-    /// The range that begins at or before `at` and is the last to do so: the one with `at`, if any
-    /// has it.
+    /// The range that has `at`.
     pub(super) fn containing(&self, at: u64) -> Option<Range<u64>> {
-        self.0.range(..=at).next_back().map(|(&s, &e)| s..e)
+        self.0.range(..=at).next_back().map(|(&s, &e)| s..e).filter(|range| range.end > at)
     }
 
     /// The last range.

@@ -15,9 +15,15 @@ const PIECE_BYTES_MAX: u64 = 4 << 20;
 const PIECES_PER_FILE: u64 = 64;
 
 impl Transaction {
-    /// Allocates storage for `range`, if the file system can.
+    /// Allocates storage for `range`, if the file system can. Readers go on between pieces of it.
     pub fn reserve_storage(&self, range: Range<u64>) -> io::Result<()> {
-        self.state.write().allocate_storage(&*self.driver, &range).map(drop)
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at.saturating_add(PIECE_BYTES_MAX));
+            self.state.write().allocate_storage(&*self.driver, &(at..end))?;
+            at = end;
+        }
+        Ok(())
     }
 
     /// Makes the end of the session free the storage of free space, as far as the file system can.
