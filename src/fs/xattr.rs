@@ -200,7 +200,7 @@ fn defined_facts(mounted: &Mounted, id: ObjectId) -> usize {
 /// Lists a fact, or its pieces.
 fn list_fact(mounted: &Mounted, id: ObjectId, fact: &str, add: &mut dyn FnMut(&[u8]) -> bool) {
     let whole = [USER, FACTS, fact.as_bytes()].concat();
-    // A fact that cannot be read is not listed: `cp -a` would fail, and `rsync -X` skip the file.
+    // A fact of damaged structures is not listed: `cp -a` would fail, and `rsync -X` skip the file.
     match present::fact_fits(&*mounted.connector, id, fact, whole_max(fact)) {
         Ok(Some(true)) => drop(add(&whole)),
         Ok(Some(false)) => {
@@ -213,9 +213,13 @@ fn list_fact(mounted: &Mounted, id: ObjectId, fact: &str, add: &mut dyn FnMut(&[
                         tracing::warn!("object at {id}: there is no room for the pieces of {fact}: copies lack it");
                     }
                 }
-                Err(Error::Limit { .. }) if mounted.is_first(id, Logged::LongFact) => {
+                Err(Error::Limit { .. }) => {
                     let most = long_facts::TEXT_MAX;
-                    tracing::warn!("object at {id}: {fact} is longer than {most} bytes: copies through mounts lack it; use 'h5dir cp'");
+                    if mounted.is_first(id, Logged::LongFact) {
+                        tracing::warn!("object at {id}: {fact} is longer than {most} bytes: it is copied by 'h5dir cp' alone");
+                    }
+                    // Reading it is E2BIG, so that a copy without it fails.
+                    add(&whole);
                 }
                 Ok(None) | Err(_) => {}
             }
