@@ -2,8 +2,7 @@
 
 Each copy is compared with its source object by object, by libhdf5: types, shapes, storage, attributes with their raw bytes,
 values. What a copy loses must be named by the command, which then ends with 1. The files are made here; those of the corpus are
-copied, too, if it is there (CORPUS, a folder with shared.txt): in the order of the seed, as many as 60 seconds allow
-(CORPUS_SECONDS).
+copied, too, if it is there (CORPUS, a folder with shared.txt): CORPUS_FILES of them, in the order of the seed.
 """
 import ctypes
 import glob
@@ -13,7 +12,6 @@ import random
 import re
 import shutil
 import subprocess
-import time
 
 import h5py
 import hdf5plugin  # noqa: F401 (its filters are registered)
@@ -38,7 +36,7 @@ LIB.H5Eset_auto2.argtypes = [ID, POINTER, POINTER]
 LIB.H5Eset_auto2(0, None, None)
 BYTES_MAX = 16 << 20
 CORPUS = os.environ.get("CORPUS", os.path.join(harness.TOP, "..", "shared", "corpus"))
-CORPUS_SECONDS = int(os.environ.get("CORPUS_SECONDS", "60"))
+CORPUS_FILES = int(os.environ.get("CORPUS_FILES", "40"))
 
 
 # What libhdf5 shows of an object.
@@ -215,8 +213,12 @@ def lost(source, copy):
             except Exception:  # damaged, or of a type that h5py does not know
                 continue
             y = shown(opened(b, path))
-            if x.get("data") is None:
-                y["data"] = None
+            # libhdf5 cannot read it, as raw data in files elsewhere.
+            if x.get("data") in (None, "unreadable"):
+                x["data"] = y["data"] = None
+            # Copies of virtual datasets are datasets with their elements.
+            if isinstance(a[path], h5py.Dataset) and a[path].is_virtual:
+                x["chunks"] = y["chunks"] = None
             found += [(path, f"{key}: {x[key]!r} | {y.get(key)!r}"[:400]) for key in x if x[key] != y.get(key)]
     return found
 
@@ -520,7 +522,9 @@ def silently_lost(source, copy, code, said):
     if not os.path.exists(copy):
         return [] if code else [(b"/", "nothing was copied")]
     gone = lost(source, copy)
-    return [(path, what) for path, what in gone if code == 0 or path.decode("utf-8", "backslashreplace") not in said]
+    # What a file system has no room for is named, with exit status 0, as by GNU cp.
+    named = [line for line in said.splitlines() if code or "was not kept" in line]
+    return [(path, what) for path, what in gone if not any(path.decode("utf-8", "backslashreplace") in line for line in named)]
 
 
 def check_corpus(t, options, place):
@@ -531,10 +535,8 @@ def check_corpus(t, options, place):
     with open(os.path.join(CORPUS, "shared.txt")) as f:
         names = [line.strip() for line in f if line.startswith("files/")]
     random.Random(options.seed).shuffle(names)
-    began, whole, named = time.monotonic(), 0, 0
-    for name in names:
-        if time.monotonic() - began > CORPUS_SECONDS:
-            break
+    whole, named = 0, 0
+    for name in names[:CORPUS_FILES]:
         source, folder = os.path.join(CORPUS, name), os.path.join(place, "corpus")
         try:
             h5py.File(source, "r", locking=False).close()
