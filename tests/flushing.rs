@@ -164,7 +164,7 @@ fn a_full_disk_is_told_and_loses_nothing() {
     assert!(matches!(told, h5dir::base::Error::Io { errno: libc::ENOSPC, .. }), "{told}");
     // Room was made.
     plan.pause(true);
-    // The write that failed is there as a whole or not at all.
+    // The failed write was applied as a whole or not at all.
     let mut got = vec![0; BLOCK];
     c.content(id, Form::Main).unwrap().read(number * BLOCK as u64, &mut got).unwrap();
     written[number as usize].store(u64::from(got == block(number, 1)), Ordering::SeqCst);

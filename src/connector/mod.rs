@@ -205,7 +205,7 @@ pub trait Connector: Send + Sync {
     fn layout_progress(&self, _id: ObjectId) -> Option<(u64, u64)> {
         None
     }
-    /// What is stored beside the link `name` of `group`, which is not a hard link.
+    /// Owner, group and text of the soft or external link `name` of `group`.
     fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts>;
     /// The link `name` of a group.
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>>;

@@ -1,4 +1,4 @@
-//! Owner, group and mode of an object, and what is stored beside a link.
+//! Owner, group and mode of an object; owner, group and text of a link.
 
 use crate::base::checksum::lookup3;
 
@@ -13,7 +13,7 @@ pub struct Ownership {
     pub gid: Option<u32>,
 }
 
-/// What is stored beside a soft or external link.
+/// Owner, group and text of a soft or external link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkFacts {
     /// Owner and group; no mode.

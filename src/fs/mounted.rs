@@ -25,7 +25,7 @@ const POSTPONED_INTERVALS_MAX: u32 = 5;
 /// Objects whose failure was logged once.
 const LOGGED_OBJECTS_MAX: usize = 10_000;
 
-/// What is logged once of each object.
+/// Topic of a log line that is written once for each object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Logged {
     /// A failure.
@@ -124,8 +124,8 @@ impl Mounted {
         self.connector.follow().map_or(0, Follow::state)
     }
 
-    /// Number of the container's state, which every change raises. What is made of the container
-    /// afterwards holds for that state.
+    /// Version of the container; every change raises it. Read before data from which a cache entry
+    /// is made.
     pub fn version(&self) -> Version {
         (self.state(), self.changes.load(Ordering::Acquire))
     }

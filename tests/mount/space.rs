@@ -179,7 +179,7 @@ fn a_file_that_is_described_is_stored_once() {
     let path = place.dir().join("f.h5");
     h5py(&path, "w", "pass");
     let mount = Mount::start(place, &path, &["--read-write", "--commit-interval=1"]);
-    // What is reserved for the bytes in memory are zeros.
+    // Storage reserved for the bytes in memory reads as zeros.
     let is_stored_past = |at: usize| std::fs::read(&path).unwrap().get(at..).is_some_and(|rest| rest != vec![0; rest.len()]);
     let file = written_in_pieces(&mount.place.mnt().join("d"), || assert!(!is_stored_past(1_000_000)));
     std::thread::sleep(Duration::from_secs(2));

@@ -177,13 +177,13 @@ impl State {
         self.drop_name(&target)
     }
 
-    /// What is stored beside the link `name`, which is not a hard link.
+    /// Owner, group and text of the soft or external link `name`.
     pub(super) fn link_facts(&self, group: u64, name: &[u8]) -> Result<LinkFacts> {
         let stored = self.bytes(&keys::key(group, keys::LINK_OWNER, name))?;
         stored.map_or(Ok(LinkFacts::default()), |body| ownership::decode_facts(&body, group))
     }
 
-    /// Sets what is stored beside the link `name`, which is not a hard link.
+    /// Sets owner, group and text of the soft or external link `name`.
     pub(super) fn set_link_facts(&mut self, group: u64, name: &[u8], facts: &LinkFacts) -> Result<()> {
         let key = keys::key(group, keys::LINK_OWNER, name);
         match ownership::encode_facts(facts) {

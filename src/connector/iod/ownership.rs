@@ -1,4 +1,4 @@
-//! Owner, group and mode of an object, and what is stored beside a link.
+//! Owner, group and mode of an object; owner, group and text of a link.
 //!
 //! ```text
 //! flags u8: 1 mode, 2 owner, 4 group | mode u16 | owner u32 | group u32
@@ -28,7 +28,7 @@ pub(super) fn decode(body: &[u8], id: u64) -> Result<Ownership> {
     Ok(Ownership { mode: is_set(1).then_some(mode & 0o7777), uid: is_set(2).then_some(uid), gid: is_set(4).then_some(gid) })
 }
 
-/// Encodes what is stored beside a link; `None`: nothing.
+/// Encodes owner, group and text of a link; `None`: none is set.
 pub(super) fn encode_facts(facts: &LinkFacts) -> Option<Vec<u8>> {
     let mut body = encode(&facts.ownership);
     if let Some(LinkText { text, path_sum }) = &facts.text {
@@ -38,7 +38,7 @@ pub(super) fn encode_facts(facts: &LinkFacts) -> Option<Vec<u8>> {
     (*facts != LinkFacts::default()).then_some(body)
 }
 
-/// Decodes what is stored beside a link of the group `id`.
+/// Decodes owner, group and text of a link of the group `id`.
 pub(super) fn decode_facts(body: &[u8], id: u64) -> Result<LinkFacts> {
     let rest = body.get(OWNERSHIP_LEN..).and_then(|rest| rest.split_first_chunk::<4>());
     let text = rest.map(|(sum, text)| LinkText { text: text.to_vec(), path_sum: u32::from_le_bytes(*sum) });

@@ -63,7 +63,7 @@ impl NativeConnector {
             Ok(ControlFlow::Continue(()))
         })?;
         damage.map_or(Ok(()), Err)?;
-        // Those of a compact group that cannot be read are not listed.
+        // `group_storage` omits damaged link messages of a compact group.
         object.link_messages().try_for_each(|link| link.map(drop))?;
         Ok(members)
     }

@@ -28,7 +28,7 @@ pub fn of(object: &Object) -> Ownership {
     read(object, NAME).ownership
 }
 
-/// What is stored beside the link `name` of `group`.
+/// Owner, group and text of the soft or external link `name` of `group`.
 pub fn of_link(group: &Object, name: &[u8]) -> LinkFacts {
     read(group, &link_attribute(name))
 }

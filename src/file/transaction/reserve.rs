@@ -15,7 +15,7 @@ const PIECE_BYTES_MAX: u64 = 4 << 20;
 const PIECES_PER_FILE: u64 = 64;
 
 impl Transaction {
-    /// Allocates storage for `range`, if the file system can. Readers go on between pieces of it.
+    /// Allocates storage for `range`, if the file system can. Releases the lock between pieces.
     pub fn reserve_storage(&self, range: Range<u64>) -> io::Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -31,8 +31,8 @@ impl Transaction {
         self.releases_storage.store(true, Ordering::Release);
     }
 
-    /// Ensures storage for the next `len` bytes of growth: for data in memory that is stored later.
-    /// The file is extended over them.
+    /// Extends the file by storage for `len` bytes past the end of allocated space, for data that
+    /// is still in memory.
     pub fn reserve_growth(&self, len: u64) -> io::Result<()> {
         let end = self.state.read().space.end();
         let goal = end.checked_add(len).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;

@@ -1,6 +1,6 @@
 //! Object comment message (0x000D): text that ends with a NUL.
 
-/// The text in `body`; a NUL that is missing is none.
+/// The text in `body`, up to the first NUL or the end.
 pub fn decode(body: &[u8]) -> &[u8] {
     body.split(|b| *b == 0).next().unwrap_or_default()
 }

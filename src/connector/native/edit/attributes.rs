@@ -69,17 +69,17 @@ impl Change<'_> {
         self.set_link_facts(group, name, &LinkFacts { ownership: *to, ..self.link_facts(group, name)? })
     }
 
-    /// What is stored beside a link that is not a hard link.
+    /// Owner, group and text of a soft or external link.
     pub(super) fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
         Ok(ownership::of_link(&self.connector.object(group)?, name))
     }
 
-    /// Sets what is stored beside a link that is not a hard link.
+    /// Sets owner, group and text of a soft or external link.
     pub(super) fn set_link_facts(&self, group: ObjectId, name: &[u8], to: &LinkFacts) -> Result<()> {
         self.store_facts(group, &ownership::link_attribute(name), to)
     }
 
-    /// Removes and returns what is stored beside the link `name`, which will be removed.
+    /// Removes and returns owner, group and text of the link `name`, which will be removed.
     pub(super) fn take_link_facts(&self, group: ObjectId, name: &[u8], target: &LinkTarget) -> Result<LinkFacts> {
         if matches!(target, LinkTarget::Hard(_)) {
             return Ok(LinkFacts::default());

@@ -33,7 +33,7 @@ impl Change<'_> {
         if strings && spec.shape.is_none() && !spec.null_space && is_bytes_file(&d) && d.bytes.size > 0 {
             spec.shape = Some(vec![self.lines(&d)?]);
         }
-        // A fill value may refer to an object that is not there yet: null until then.
+        // A fill value may refer to an object that is created later: null until then.
         let nowhere = Cell::new(false);
         let creation = plan(&d.now()?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
         let awaited_fill = awaited_fill(&spec, nowhere.get());
@@ -136,8 +136,8 @@ impl Change<'_> {
     }
 }
 
-/// What `spec` says of the fill value that waits for the objects its references name. `nowhere`:
-/// one of them names no object yet.
+/// The fill value of `spec` to be set once its references name objects; `None`: `spec` has no fill
+/// value and no type, `Some(None)`: nothing waits. `nowhere`: a reference names no object yet.
 fn awaited_fill(spec: &DatasetSpec, nowhere: bool) -> Option<Option<NewValue>> {
     match &spec.fillvalue {
         Some(FillSpec::Value(value)) if nowhere => Some(Some(value.clone())),

@@ -37,8 +37,8 @@ impl NativeConnector {
             change.flush_all().map(|()| state)
         };
         let mut logged = flush();
-        // Without all chunks nothing is published: a file would have zeros in their place. Else
-        // commits removals first, in whose space the rest is stored.
+        // With dirty chunks in memory, publishing would leave zeros in their place. Without any,
+        // commits removals first, then stores the rest in the freed space.
         if logged.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() && !self.has_unstored() {
             logged = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| flush());
         }

@@ -117,8 +117,8 @@ impl NativeConnector {
         log.use_unshaped(&found)
     }
 
-    /// [`NativeConnector::use_unshaped`] for a commit, which goes on without an index. A failure is
-    /// logged once, and not repeated by later commits.
+    /// Runs [`NativeConnector::use_unshaped`] in a commit. After an error the session writes no
+    /// index; the error is logged, and later commits do not retry.
     pub(super) fn use_unshaped_to_commit(&self) -> Result<()> {
         let failed = &self.editing()?.unshaped_failed;
         if !failed.load(Ordering::Acquire)

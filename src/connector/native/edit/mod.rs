@@ -113,7 +113,7 @@ pub struct Editing {
     /// What precedes the first change, and whether that was made.
     first: BeforeFirstWrite,
     begun: AtomicBool,
-    /// A dataset that the index of the log needs could not be read.
+    /// The session writes no index of the log: a dataset that the index needs cannot be read.
     unshaped_failed: AtomicBool,
     /// The compaction of the log that continues when the container is idle.
     compaction: log_compact::IdleCompaction,
@@ -255,8 +255,8 @@ impl NativeConnector {
         Ok(change)
     }
 
-    /// Runs an operation as a whole or not at all. On ENOSPC, commits to release freed space, then
-    /// retries once.
+    /// Runs an operation as a whole or not at all. On ENOSPC, commits to release freed and reserved
+    /// space, then retries once.
     fn operate<T>(&self, objects: &[ObjectId], f: impl Fn(&Change<'_>) -> Result<T>) -> Result<T> {
         let mut change = self.change(objects)?;
         let mut result = change.atomically_reserved(|| f(&change));

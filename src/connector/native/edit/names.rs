@@ -181,7 +181,7 @@ impl Change<'_> {
         self.put_link(group, name, LinkTarget::Soft(target.to_vec()))
     }
 
-    /// Removes what is stored beside a link that another program removed.
+    /// Removes owner, group and text of a link that another program removed.
     fn forget_link_facts(&self, group: ObjectId, name: &[u8]) -> Result<()> {
         self.set_link_facts(group, name, &LinkFacts::default())
     }

@@ -15,7 +15,7 @@ use crate::base::{Address, Error, Result};
 const LONGER_PART: u64 = 64;
 /// Storage for structures that refer to stored chunks, bytes.
 const STRUCTURES_BYTES: u64 = 64 << 10;
-/// Storage for what is around the records of a run, bytes.
+/// Storage for the head and the control records of a run, bytes.
 const RUN_BYTES: u64 = 4 << 10;
 /// Storage for runs without data, bytes: a removed dataset takes some 50.
 const EMPTY_RUNS_BYTES: u64 = 64 << 10;
@@ -94,7 +94,8 @@ impl Change<'_> {
         })
     }
 
-    /// What needs space, bytes: the end of allocated space, dirty chunks and staged records.
+    /// Measures that only operations in need of space raise, bytes: the end of allocated space,
+    /// dirty chunks, staged records.
     fn needs_space(&self) -> Result<[u64; 3]> {
         let connector = self.connector;
         Ok([self.store()?.transaction()?.end(), connector.options.environment.dirty.bytes(), connector.staged_bytes()])

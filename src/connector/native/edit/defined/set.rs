@@ -23,7 +23,7 @@ const VARIABLE_STEP: u64 = 1 << 14;
 const ANNOUNCED_RANGES_MAX: usize = 1 << 22;
 
 /// Defined elements of a dataset that were set before its bytes were written: `tar` sets extended
-/// attributes first. They apply once more when a writer closes.
+/// attributes first. They are applied again when a writer closes.
 ///
 /// Each range of elements with the runs of defined elements in it.
 #[derive(Debug, Clone, Default)]
