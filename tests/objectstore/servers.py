@@ -25,18 +25,29 @@ def stopped(process):
         process.send_signal(signal.SIGCONT)
 
 
+def free_ports(count):
+    """As many different ports that nobody listens on. Another program may take one before it is used."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    return free_ports(1)[0]
 
 
 def wait_for(what, condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"{what} does not start")
+            raise NotStarted(f"{what} does not start")
         time.sleep(0.05)
+
+
+class NotStarted(RuntimeError):
+    """A server that ended, or does not answer."""
 
 
 def answers(port):
@@ -107,9 +118,17 @@ class Process(S3):
 
     def __init__(self, command, port, **options):
         super().__init__(port)
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+        log = os.path.join(options["cwd"], "log")
+        with open(log, "wb") as out:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **options)
+
+        def listens():
+            if self.process.poll() is not None:
+                with open(log, errors="replace") as f:
+                    raise NotStarted(f"{command[0]} ended with {self.process.returncode}:\n" + "".join(f.readlines()[-10:]))
+            return answers(port)
         try:
-            wait_for(command[0], lambda: answers(port))
+            wait_for(command[0], listens)
             self.make_bucket()
         except BaseException:
             self.close()
@@ -136,12 +155,12 @@ def weed():
 
 def seaweed(folder):
     data = os.path.join(folder, "weed")
-    os.makedirs(data)
+    os.makedirs(data, exist_ok=True)
     identity = os.path.join(folder, "weed.json")
     with open(identity, "w") as f:
         f.write('{"identities": [{"name": "u", "credentials": [{"accessKey": "AK", "secretKey": "SK"}], '
                 '"actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}')
-    ports = [free_port() for _ in range(8)]
+    ports = free_ports(8)
     names = ["master.port", "volume.port", "filer.port", "s3.port", "master.port.grpc", "volume.port.grpc", "filer.port.grpc", "s3.port.grpc"]
     options = [f"-{name}={port}" for name, port in zip(names, ports)]
     command = [weed(), "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={data}", "-s3", "-filer", f"-s3.config={identity}",
@@ -162,7 +181,14 @@ def started(kind, folder):
     """The store `kind` of KINDS; it ends with the block."""
     place = os.path.join(folder, kind)
     os.makedirs(place, exist_ok=True)
-    server = KINDS[kind](place)
+    for left in reversed(range(3)):
+        try:
+            server = KINDS[kind](place)
+            break
+        except NotStarted:
+            # Another program may have taken a port meanwhile.
+            if not left:
+                raise
     try:
         yield server
     finally:

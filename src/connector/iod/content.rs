@@ -171,7 +171,7 @@ pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> 
             let mut line = Vec::new();
             form.line(element, &limited, &mut line)?;
             // The last newline ends the line.
-            match (line.iter().filter(|b| **b == b'\n').count() as u64).saturating_sub(1) {
+            match (memchr::memchr_iter(b'\n', &line).count() as u64).saturating_sub(1) {
                 0 => skip = skip.saturating_add(1),
                 _ if newlines.strings() >= NEWLINES_MAX => return Ok(None),
                 inside => newlines.push(std::mem::take(&mut skip), inside),

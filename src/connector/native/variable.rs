@@ -294,7 +294,7 @@ impl VariableContent {
             };
             // The last newline ends the line.
             let line = self.form(encoding, element, store, &work)?;
-            let inside = (line.iter().filter(|b| **b == b'\n').count() as u64).saturating_sub(1);
+            let inside = (memchr::memchr_iter(b'\n', &line).count() as u64).saturating_sub(1);
             if inside == 0 {
                 skip = skip.saturating_add(count);
                 return Ok(true);

@@ -135,7 +135,7 @@ impl<'a> Replacement<'a> {
             if part.contains(&0) {
                 return Ok(None);
             }
-            lines = lines.saturating_add(part.iter().filter(|b| **b == b'\n').count() as u64);
+            lines = lines.saturating_add(memchr::memchr_iter(b'\n', part).count() as u64);
             last = part.last().copied().unwrap_or(last);
             at = at.saturating_add(n as u64);
         }

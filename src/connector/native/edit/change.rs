@@ -120,7 +120,7 @@ impl Change<'_> {
         while at < d.bytes.size {
             let n = d.bytes.read(&self.connector.options.environment, at, &mut piece)?;
             let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| d.object.lacks("whole data layout"))?;
-            lines = lines.saturating_add(bytes.iter().filter(|b| **b == b'\n').count() as u64);
+            lines = lines.saturating_add(memchr::memchr_iter(b'\n', bytes).count() as u64);
             open = bytes.last() != Some(&b'\n');
             at = at.saturating_add(n as u64);
         }

@@ -65,15 +65,18 @@ struct Survey {
     ordered: bool,
     /// The stored length of some deflated records is not known.
     unmeasured: bool,
+    /// Numbers of the log datasets that have elements of them.
+    logs: BTreeSet<u32>,
 }
 
 impl Survey {
-    fn add(&mut self, id: ObjectId, measure: &Measure) {
+    fn add(&mut self, id: ObjectId, mut measure: Measure) {
         self.written = self.written.saturating_add(measure.written);
         self.stored = self.stored.saturating_add(measure.stored);
         self.extents = self.extents.saturating_add(measure.extents);
         self.ordered &= measure.ordered;
         self.unmeasured |= measure.unmeasured;
+        self.logs.append(&mut measure.logs);
         self.datasets.push_back(id);
     }
 
@@ -108,10 +111,10 @@ impl NativeConnector {
     fn survey(&self, only: Option<ObjectId>) -> Result<(Survey, bool)> {
         let (mut all, mut wanted) = (Survey::default(), Survey { ordered: true, ..Survey::default() });
         self.each_in_log(&mut |id, _, measure| {
-            all.add(id, &measure);
             if only.is_none_or(|only| only == id) {
-                wanted.add(id, &measure);
+                wanted.add(id, measure.clone());
             }
+            all.add(id, measure);
         })?;
         let bytes = self.log_to_edit()?.totals()?.bytes;
         // A log that other software or an earlier version wrote may have deflated records of which
@@ -167,6 +170,18 @@ impl NativeConnector {
         Ok(true)
     }
 
+    /// Frees the first log datasets if no dataset needs them, without moving elements; returns the
+    /// bytes freed. The last log dataset stays: its number must not be used again.
+    fn free_dead_logs(&self) -> Result<u64> {
+        let log = self.log_to_edit()?;
+        self.commit_all(false)?;
+        let Some(last) = log.last_number()?.checked_sub(1) else { return Ok(0) };
+        if log.unused(last, &self.survey(None)?.0.logs)?.is_empty() {
+            return Ok(0);
+        }
+        self.end_compaction(last)
+    }
+
     /// Makes what was moved durable, and frees what no dataset needs; returns the bytes freed.
     fn end_compaction(&self, last: u32) -> Result<u64> {
         let log = self.log_to_edit()?;
@@ -218,10 +233,14 @@ impl NativeConnector {
     /// Compacts the dataset `only` or all. Where the first pass could put the elements only past
     /// the space that it freed, a second one moves them there, so that the file can be cut.
     fn compact_whole(&self, only: Option<ObjectId>, progress: &mut CompactProgress<'_>) -> Result<Compacted> {
+        // Their space may have room for what is moved.
+        let freed = self.free_dead_logs()?;
         let Some(mut compaction) = self.begin_compaction(only, false)? else {
-            return Ok(Compacted { finished: true, ..Compacted::default() });
+            self.file(0)?.store.transaction()?.release_free_storage();
+            return Ok(Compacted { freed, finished: true, ..Compacted::default() });
         };
         let mut done = self.run_compaction(&mut compaction, progress)?;
+        done.freed = done.freed.saturating_add(freed);
         let space = self.file(0)?.store.transaction()?.space_usage();
         let room = room_for(self.survey(only)?.0.live());
         let can_move = done.finished && done.freed > 0 && space.free > space.end / FREE_PART && space.largest >= room;
@@ -265,8 +284,8 @@ impl NativeConnector {
         if !many_dead(log.live())? {
             return Ok(());
         }
-        // Before what takes long.
-        self.commit_all(false)?;
+        // It commits, before what takes long.
+        self.free_dead_logs()?;
         let survey = self.survey(None)?.0;
         let live = survey.live().saturating_add(log.staged_bytes());
         log.note_live(live);
@@ -305,6 +324,9 @@ impl EditLog for NativeConnector {
                 return Ok(false);
             }
             log.count_appended(None);
+            if self.free_dead_logs()? > 0 {
+                return Ok(false);
+            }
             *under_way = self.begin_compaction(None, false)?;
         }
         let Some(compaction) = &mut *under_way else { return Ok(false) };

@@ -346,3 +346,19 @@ fn compaction_frees_nothing_while_a_link_cannot_be_read() {
     let Some(LinkTarget::Hard(id)) = opened.c.lookup(opened.c.root(), b"precious").unwrap().map(|link| link.target) else { panic!() };
     assert_eq!(bytes(&opened.c, id), [1; 50_000]);
 }
+
+/// All live elements were moved to free a log dataset without any: three times their space.
+#[test]
+fn log_datasets_without_live_elements_are_freed_before_elements_are_moved() {
+    let first = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+    let d = dataset(&first.c, "d");
+    first.c.write(d, 0, &[1; 300_000]).unwrap();
+    first.c.close().unwrap();
+    let second = crashed(&first);
+    let d = found(&second.c, "d");
+    second.c.write(d, 0, &[2; 300_000]).unwrap();
+    let done = Edit::log(&*second.c).unwrap().compact(None, &mut |_, _| std::ops::ControlFlow::Continue(())).unwrap();
+    assert!(done.freed >= 300_000 && done.moved == 0 && done.finished, "{done:?}");
+    second.c.close().unwrap();
+    assert!(content(&crashed(&second).c, "d") == [2; 300_000]);
+}
