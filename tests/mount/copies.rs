@@ -293,7 +293,8 @@ fn references_are_set_by_their_fact() {
         echo x >later; sync later; getfattr --only-values -n user.h5dir.references r; echo
         mv later moved; getfattr --only-values -n user.h5dir.references r; echo
         ! setfattr -n user.h5dir.references -v '["/r","/r","/r","/r"]' r 2>/dev/null
-        ! setfattr -n user.h5dir.references2 -v '["/r"]' r 2>/dev/null; ! setfattr -n user.h5dir.references -v '["/r"]' moved 2>/dev/null
+        ! setfattr -n user.h5dir.references2 -v '["/r"]' r 2>/dev/null
+        touch scalar; setfattr -n user.h5dir.dataset -v '{"dtype":"<i4","shape":[1]}' scalar; ! setfattr -n user.h5dir.references -v '["/r"]' scalar 2>/dev/null
         cp -a r same; getfattr --only-values -n user.h5dir.references same"#;
     let said = "[null,\"/r\",null]\n[\"/later\",\"/r\",null]\n[\"/moved\",\"/r\",null]\n[\"/moved\",\"/r\",null]";
     assert_eq!(shell(&target.place.mnt(), script), (true, said.into()), "{}", target.log());
@@ -301,6 +302,37 @@ fn references_are_set_by_their_fact() {
     h5py(
         &file,
         "    assert [f[x].name if x else None for x in f['r'][:]] == ['/moved', '/r', None] == [f[x].name if x else None for x in f['same'][:]]",
+    );
+}
+
+/// Regression: `cp -a` from a file system that lists the references before the type copied null references.
+#[test]
+fn references_wait_for_their_type() {
+    let (target, file) = empty("v110");
+    let script = r#"set -e; python3 - <<'E'
+import os
+t = b'{"dtype":{"class":"H5T_REFERENCE","base":"H5T_STD_REF_OBJ"},"shape":[3]}'
+for name, before, after in (("open", b"", b"x" * 24), ("whole", b"x" * 24, b""), ("none", b"", b"")):
+    fd = os.open(name, os.O_CREAT | os.O_RDWR)
+    os.write(fd, before)
+    os.setxattr(fd, "user.h5dir.references", b'["/later","/open",null]')
+    os.setxattr(fd, "user.h5dir.dataset", t)
+    os.pwrite(fd, after, 0)
+    os.close(fd)
+open("closed", "wb").write(b"x" * 24)
+os.setxattr("closed", "user.h5dir.references", b'["/later","/open",null]')
+os.setxattr("closed", "user.h5dir.dataset", t)
+open("bytes", "wb").write(b"x")
+os.setxattr("bytes", "user.h5dir.references", b'["/later"]')
+E
+        echo x >later; sync later; getfattr --only-values -n user.h5dir.references none"#;
+    assert_eq!(shell(&target.place.mnt(), script), (true, "[\"/later\",\"/open\",null]".into()), "{}", target.log());
+    unmount(&target);
+    assert!(target.log().contains("the references that were set are dropped: it stayed a file of bytes"), "{}", target.log());
+    let want = "['/later', '/open', None]";
+    h5py(
+        &file,
+        &format!("    for n in ('open', 'whole', 'none', 'closed'): assert [f[x].name if x else None for x in f[n][:]] == {want}, n"),
     );
 }
 

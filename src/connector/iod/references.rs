@@ -99,7 +99,9 @@ impl IodConnector {
     pub(super) fn put_references(&self, state: &mut State, id: u64, first: u64, all: Vec<NewReference>) -> Result<()> {
         let d = self.dataset_of(state, id)?;
         let end = first.saturating_add(all.len() as u64);
-        if Table::of(&d).is_none_or(|table| end > table.total) {
+        // Copying programs set extended attributes in any order: the type comes later.
+        let early = d.is_bytes_file();
+        if !early && Table::of(&d).is_none_or(|table| end > table.total) {
             let reason = format!("the dataset has no {} references from number {first} on", all.len());
             return Err(Error::refused(libc::EINVAL, reason));
         }
@@ -112,13 +114,17 @@ impl IodConnector {
                 state.waiting.references.push((id, n, entry));
             }
         }
+        if early {
+            return Ok(());
+        }
         self.changed(id);
         state.touch(id)
     }
 
-    /// Sets one reference; false: its target does not exist, and it is nil.
+    /// Sets one reference; false: its target does not exist, and it is nil, or the dataset is still
+    /// a file of bytes.
     fn put_reference(&self, state: &mut State, d: &Dataset, n: u64, entry: &NewReference) -> Result<bool> {
-        let Some(table) = Table::of(d) else { return Ok(true) };
+        let Some(table) = Table::of(d) else { return Ok(!d.is_bytes_file() || *entry == NewReference::Nil) };
         let Some((at, t)) = table.place(d, n) else { return Ok(true) };
         let mut bytes = vec![0; t.size as usize];
         let mut led = true;

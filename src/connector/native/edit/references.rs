@@ -14,6 +14,7 @@ use super::super::NativeConnector;
 use super::super::dataset::Dataset;
 use super::super::references::ReferenceTable;
 use super::attributes::Values;
+use super::bytes_file::is_bytes_file;
 use super::errors::invalid;
 use super::{Change, Editing};
 use crate::base::datatype::{Class, Datatype, References as Places};
@@ -23,6 +24,7 @@ use crate::connector::{ObjectId, Part};
 use crate::dataset::reference;
 use crate::meta::Store;
 use std::cell::Cell;
+use std::ops::Range;
 
 /// References that are tried again before a commit that is not the last one.
 const RETRIED_MAX: usize = 4096;
@@ -76,7 +78,18 @@ impl Change<'_> {
     pub(super) fn begin_references(&self, id: ObjectId, filled: bool) {
         // Programs that set attributes of a closed file with bytes (`rsync`) write no more.
         let writing = !filled || self.editing.objects.is_held(id);
-        self.editing.objects.change_pending(id, |p| p.references = Some(Copied { writing, ..Copied::default() }));
+        self.editing.objects.change_pending(id, |p| {
+            let waiting = p.references.take().map(|early| early.waiting).unwrap_or_default();
+            p.references = Some(Copied { writing, named: waiting.len() as u64, waiting, ..Copied::default() });
+        });
+    }
+
+    /// The dataset `id` became one of another type, without references.
+    pub(super) fn end_references(&self, id: ObjectId) {
+        let dropped = self.editing.objects.change_pending(id, |p| p.references.take());
+        if dropped.is_some_and(|c| !c.waiting.is_empty()) {
+            tracing::warn!("object at {}: the references that were set are dropped: the new type has none", id.address);
+        }
     }
 
     /// Sets references in `elements`, which are whole and were made of bytes of another type, to
@@ -145,29 +158,39 @@ impl Change<'_> {
     pub(super) fn set_references(&self, id: ObjectId, first: u64, entries: Vec<NewReference>) -> Result<()> {
         let d = self.dataset(id)?;
         let end = first.saturating_add(entries.len() as u64);
+        if is_bytes_file(&d) {
+            // Copying programs set extended attributes in any order: the type comes later.
+            return self.wait_for_objects(id, first..end, (first..).zip(entries).collect());
+        }
         if !ReferenceTable::of(&d).is_some_and(|t| end <= t.total && first < t.total) {
             return Err(invalid(format!("the dataset has no {} references from number {first} on", entries.len())));
         }
         // A null reference replaces an earlier one.
         let all: Vec<_> = (first..).zip(entries).collect();
+        let named = all.iter().filter(|(_, entry)| *entry != NewReference::Nil).count() as u64;
         let left = self.put_references(&d, &all)?;
+        // Elements that are written as a whole later begin with null ones.
+        let again = d.datatype.contains_vlen() && self.editing.is_copied(id);
+        self.wait_for_objects(id, first..end, if again { all } else { left })?;
+        self.editing.change_references(id, |c| c.named = c.named.saturating_add(named));
+        self.changed(id);
+        self.note_change(id)
+    }
+
+    /// Keeps the references `left` of those with the numbers `of`, to be tried again.
+    fn wait_for_objects(&self, id: ObjectId, of: Range<u64>, left: Vec<(u64, NewReference)>) -> Result<()> {
+        let bytes = |c: &Copied| c.waiting.iter().map(|(_, entry)| len(entry).saturating_add(32)).sum::<usize>();
         let mut pending = self.editing.objects.all_pending();
         pending.change(id, |p| {
             let c = p.references.get_or_insert_default();
-            c.waiting.retain(|(n, _)| !(first..end).contains(n));
-            c.named = c.named.saturating_add(all.iter().filter(|(_, entry)| *entry != NewReference::Nil).count() as u64);
-            // Elements that are written as a whole later begin with null ones.
-            let again = d.datatype.contains_vlen() && c.writing;
-            c.waiting.extend(if again { all.into_iter().filter(|(_, entry)| *entry != NewReference::Nil).collect() } else { left });
+            c.waiting.retain(|(n, _)| !of.contains(n));
+            c.waiting.extend(left.into_iter().filter(|(_, entry)| *entry != NewReference::Nil));
         });
-        let bytes = |c: &Copied| c.waiting.iter().map(|(_, entry)| len(entry).saturating_add(32)).sum::<usize>();
         if pending.iter().filter_map(|(_, p)| p.references.as_ref()).map(bytes).sum::<usize>() > WAITING_MAX {
             pending.change(id, |p| p.references = None);
             return Err(invalid("too many references lead to objects that are not there"));
         }
-        drop(pending);
-        self.changed(id);
-        self.note_change(id)
+        Ok(())
     }
 
     /// Writes references; returns those that lead nowhere, which are null.
@@ -224,7 +247,9 @@ impl Change<'_> {
             if last && c.in_sequences {
                 tracing::warn!("object at {}: references in sequences are null: no fact names them", id.address);
             }
-            if last && lost > 0 {
+            if last && !c.waiting.is_empty() && self.dataset(*id).is_ok_and(|d| is_bytes_file(&d)) {
+                tracing::warn!("object at {}: the references that were set are dropped: it stayed a file of bytes", id.address);
+            } else if last && lost > 0 {
                 tracing::warn!("object at {}: {lost} references are null: their targets were not copied or not named", id.address);
             }
         }
@@ -238,6 +263,9 @@ impl Change<'_> {
         let waiting = c.waiting.clone();
         let done = self.atomically(|| {
             let d = self.dataset(id)?;
+            if is_bytes_file(&d) {
+                return Ok((Vec::new(), true));
+            }
             let left = self.put_references(&d, &waiting)?;
             Ok((left, d.datatype.contains_vlen() && c.writing))
         });

@@ -98,7 +98,7 @@ impl Change<'_> {
         if retyped && creation.datatype != old.datatype {
             match creation.datatype.contains_reference() {
                 true => self.begin_references(id, old.bytes.size > 0),
-                false => self.editing.objects.change_pending(id, |p| p.references = None),
+                false => self.end_references(id),
             }
         }
         match elements {
