@@ -61,8 +61,6 @@ pub struct Merging<'a> {
     pub objects: &'a Objects,
     /// The version that our changes are based on.
     pub base: &'a Snapshot,
-    /// Our changes move a group.
-    pub moves_group: bool,
 }
 
 /// What becomes of changes in the version of another writer.
@@ -75,15 +73,9 @@ pub struct Merged {
 }
 
 /// Compares `ours`, changes of `merging.base`, with the version after it, which `record` made by
-/// `entries`.
+/// `entries`. Groups that both moved may make a cycle: the caller looks.
 pub fn merge(merging: &Merging<'_>, ours: &Changes, record: &Record, entries: &[Entry]) -> Result<Result<Merged, Conflict>> {
     let conflict = |key: &Key, reason| Ok(Err(Conflict { key: key.clone(), version: record.version, reason }));
-    if merging.moves_group
-        && record.moves_group
-        && let Some(entry) = entries.first()
-    {
-        return conflict(&entry.key, "both moved groups");
-    }
     let removed = entries.iter().filter(|e| e.cell.is_none() && keys::message(&e.key) == Some(OBJECT_TYPE));
     for entry in removed {
         if let Some((id, ..)) = keys::parts(&entry.key)

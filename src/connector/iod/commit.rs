@@ -3,6 +3,7 @@
 use super::access::IodConnector;
 use super::dataset::Dataset;
 use super::in_doubt::is_retried;
+use super::moves;
 use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
@@ -251,8 +252,14 @@ impl IodConnector {
 
     /// [`merge`] of the changes with those of another writer.
     pub(super) fn merge_entries(&self, state: &State, record: &Record, entries: &[Entry]) -> Result<Result<Merged, Conflict>> {
-        let merging = Merging { objects: &self.container, base: &state.snapshot, moves_group: state.moves_group };
-        merge(&merging, &state.changes, record, entries)
+        let merging = Merging { objects: &self.container, base: &state.snapshot };
+        let merged = merge(&merging, &state.changes, record, entries)?;
+        if merged.is_ok() && state.moves_group && record.moves_group && !moves::make_no_cycle(state, entries)? {
+            let link = entries.iter().find(|entry| matches!(keys::parts(&entry.key), Some((_, keys::LINK, _))));
+            let key = link.map(|entry| entry.key.clone()).unwrap_or_default();
+            return Ok(Err(Conflict { key, version: record.version, reason: "both moved directories, perhaps below each other" }));
+        }
+        Ok(merged)
     }
 
     /// The image of a chunk that another writer changed by `entries`, with the bytes that the

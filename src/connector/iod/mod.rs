@@ -58,6 +58,9 @@ mod listing;
 mod map;
 #[cfg(test)]
 mod map_tests;
+mod moves;
+#[cfg(test)]
+mod moves_tests;
 mod named_types;
 #[cfg(test)]
 mod named_types_tests;
