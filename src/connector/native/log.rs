@@ -68,12 +68,12 @@ fn anchor(log: &FileLog, object: &Object) -> Result<Option<Anchor>> {
     let Some(id) = number("ID")? else { return Ok(None) };
     let id = id.first().and_then(|id| i32::try_from(*id).ok()).ok_or_else(|| corrupt("an anchor without an ID"))?;
     let dims = number("dims")?.ok_or_else(|| corrupt("an anchor without a shape"))?;
-    let max = number("mdims")?.unwrap_or_else(|| dims.clone());
-    if dims.len() > limits::RANK_MAX || max.len() != dims.len() {
+    let max = number("mdims")?;
+    if dims.len() > limits::RANK_MAX || max.as_ref().is_some_and(|max| max.len() != dims.len()) {
         return Err(corrupt("an anchor with a wrong rank"));
     }
     let legacy = object.dataspace()?.extent == Extent::Scalar;
-    let shape = shape(&dims, &max).ok_or_else(|| corrupt("an anchor with a negative dimension"))?;
+    let shape = shape(&dims, max.as_deref()).ok_or_else(|| corrupt("an anchor with a negative dimension"))?;
     if let (Some(log), Ok(id)) = (written, u64::try_from(id)) {
         return Ok(Some(Anchor { shape, log: InLog::Records(RecordAnchor { id, deflate: false, log: log.clone() }) }));
     }

@@ -52,15 +52,15 @@ pub(super) fn counts(file: &Arc<HdfFile>, prefix: &str) -> Result<Counts> {
     }
 }
 
-/// The shape of these dimensions, of which negative maxima are unlimited. `None`: a dimension is
-/// negative.
-pub(super) fn shape(dims: &[i64], max: &[i64]) -> Option<Shape> {
+/// The shape of these dimensions, of which negative maxima are unlimited; without maxima it is
+/// fixed. `None`: a dimension is negative.
+pub(super) fn shape(dims: &[i64], max: Option<&[i64]>) -> Option<Shape> {
     if dims.is_empty() {
         return Some(Shape::Scalar);
     }
     let dims = dims.iter().map(|d| u64::try_from(*d).ok()).collect::<Option<_>>()?;
-    let max = max.iter().map(|m| u64::try_from(*m).unwrap_or(u64::MAX)).collect();
-    Some(Shape::Simple { dims, max: Some(max) })
+    let max = max.map(|max| max.iter().map(|m| u64::try_from(*m).unwrap_or(u64::MAX)).collect());
+    Some(Shape::Simple { dims, max })
 }
 
 /// The integers of the attribute `name`; `None` if there is no such attribute of integers.

@@ -103,11 +103,11 @@ pub(super) fn anchor(log: &Arc<RecordLog>, object: &Object) -> Result<Option<Anc
     let id =
         id.first().and_then(|id| u64::try_from(*id).ok()).filter(|id| (1..IDS_MAX).contains(id)).ok_or_else(|| corrupt("a wrong ID"))?;
     let dims = integers(object, SHAPE)?.ok_or_else(|| corrupt("there is no shape"))?;
-    let max = integers(object, MAXIMUM)?.unwrap_or_else(|| dims.clone());
-    if dims.len() > limits::RANK_MAX || max.len() != dims.len() {
+    let max = integers(object, MAXIMUM)?;
+    if dims.len() > limits::RANK_MAX || max.as_ref().is_some_and(|max| max.len() != dims.len()) {
         return Err(corrupt("a wrong rank"));
     }
     let deflate = integers(object, DEFLATE)?.is_some();
-    let shape = shape(&dims, &max).ok_or_else(|| corrupt("a negative dimension"))?;
+    let shape = shape(&dims, max.as_deref()).ok_or_else(|| corrupt("a negative dimension"))?;
     Ok(Some(Anchor { shape, log: InLog::Records(RecordAnchor { id, deflate, log: log.clone() }) }))
 }

@@ -218,14 +218,19 @@ impl Change<'_> {
         let max: Vec<i64> = creation.max().iter().map(|m| m.map_or(-1, signed)).collect();
         self.set_integers(id, ID, &[signed(number)], true)?;
         self.set_integers(id, SHAPE, &dims, false)?;
-        self.set_integers(id, MAXIMUM, &max, false)?;
-        if records == Records::Deflated {
-            self.set_integers(id, DEFLATE, &[1], true)?;
-        } else if attribute::stored(&self.connector.object(id)?, DEFLATE)?.is_some() {
-            attributes_edit::remove(&*self.store()?, id.address, DEFLATE, now())?;
-        }
+        // Without it, the dataset has a fixed shape.
+        self.set_integers_or_none(id, MAXIMUM, Some(max.as_slice()).filter(|max| *max != dims), false)?;
+        self.set_integers_or_none(id, DEFLATE, Some(&[1][..]).filter(|_| records == Records::Deflated), true)?;
         self.changed(id);
         Ok(false)
+    }
+
+    /// Sets the attribute `name` of the anchor `id`, or removes it.
+    fn set_integers_or_none(&self, id: ObjectId, name: &[u8], numbers: Option<&[i64]>, scalar: bool) -> Result<()> {
+        match numbers {
+            Some(numbers) => self.set_integers(id, name, numbers, scalar),
+            None => attributes_edit::remove(&*self.store()?, id.address, name, now()).map(drop),
+        }
     }
 
     /// Makes the dataset object of `id`, which takes over the storage of the dataset `from`, an
@@ -234,15 +239,10 @@ impl Change<'_> {
         if creation.layout.kind.records().is_none() {
             return self.set_anchor(id, creation, false).map(drop);
         }
-        let (copy, object) = (self.connector.object(from)?, self.connector.object(id)?);
+        let copy = self.connector.object(from)?;
         for name in ATTRIBUTES {
-            match log_members::integers(&copy, name)? {
-                Some(numbers) => self.set_integers(id, name, &numbers, name == ID || name == DEFLATE)?,
-                None if attribute::stored(&object, name)?.is_some() => {
-                    attributes_edit::remove(&*self.store()?, id.address, name, now())?;
-                }
-                None => {}
-            }
+            let numbers = log_members::integers(&copy, name)?;
+            self.set_integers_or_none(id, name, numbers.as_deref(), name == ID || name == DEFLATE)?;
         }
         Ok(())
     }

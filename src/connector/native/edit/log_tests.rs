@@ -362,3 +362,24 @@ fn log_datasets_without_live_elements_are_freed_before_elements_are_moved() {
     second.c.close().unwrap();
     assert!(content(&crashed(&second).c, "d") == [2; 300_000]);
 }
+
+/// A dataset that had grown to its maximum could not become shorter.
+#[test]
+fn datasets_at_their_maximum_become_shorter() {
+    let first = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+    for (name, fact) in [
+        (&b"grown"[..], br#"{"dtype": "|u1", "shape": [4], "maxshape": [6], "layout": "log"}"#),
+        (b"fixed", br#"{"dtype": "|u1", "shape": [6], "maxshape": [6], "layout": "log"}"#),
+    ] {
+        let id = first.c.create_file(first.c.root(), name).unwrap();
+        editor(&first.c).set_fact(id, "dataset", fact).unwrap();
+    }
+    first.c.set_size(found(&first.c, "grown"), 6).unwrap();
+    first.c.close().unwrap();
+    let second = crashed(&first);
+    let (grown, fixed) = (found(&second.c, "grown"), found(&second.c, "fixed"));
+    second.c.set_size(grown, 4).unwrap();
+    second.c.set_size(grown, 6).unwrap();
+    assert!(matches!(second.c.set_size(grown, 7), Err(Error::Refused { errno: libc::EFBIG, .. })));
+    assert!(matches!(second.c.set_size(fixed, 4), Err(Error::Refused { errno: libc::EPERM, .. })));
+}

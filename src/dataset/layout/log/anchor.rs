@@ -37,8 +37,9 @@ pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<B
     let (dims, element_size) = (&parts.space.dims, parts.datatype.element_size());
     Ok(Some(match anchor.log {
         InLog::Records(anchor) => {
-            let grows = parts.space.max().first().is_some_and(|most| *most != dims.first().copied());
-            records::open(anchor, dims, element_size, grows, parts.number)
+            // Also one that has grown to its maximum: it can become shorter.
+            let resizes = parts.space.max_dims.is_some();
+            records::open(anchor, dims, element_size, resizes, parts.number)
         }
         InLog::Released(anchor) => released::open(anchor, dims, element_size, parts.number),
     }))

@@ -123,20 +123,20 @@ struct Recorded {
     log: Arc<RecordLog>,
     member: Member,
     /// The first dimension can change.
-    grows: bool,
+    resizes: bool,
     key: DatasetKey,
 }
 
-/// The layout of the dataset with this anchor. `grows`: its first dimension can change.
+/// The layout of the dataset with this anchor. `resizes`: its first dimension can change.
 pub(in crate::dataset::layout::log) fn open(
     anchor: RecordAnchor,
     dims: &[u64],
     element_size: u64,
-    grows: bool,
+    resizes: bool,
     key: DatasetKey,
 ) -> Box<dyn Layout> {
     let member = Member { id: anchor.id, shape: Shape::new(dims, element_size), deflate: anchor.deflate };
-    Box::new(Recorded { log: anchor.log, member, grows, key })
+    Box::new(Recorded { log: anchor.log, member, resizes, key })
 }
 
 impl Recorded {
@@ -258,7 +258,7 @@ impl Layout for Recorded {
     }
 
     fn resizes(&self) -> bool {
-        self.grows
+        self.resizes
     }
 
     fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], _grown: bool) -> Result<Written> {
