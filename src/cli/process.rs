@@ -3,6 +3,7 @@
 use super::failure::{Exit, Failure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::stat::Mode;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,6 +29,14 @@ const IGNORED_SIGNALS: [Signal; 10] = [
     Signal::SIGPWR,
     Signal::SIGSTKFLT,
 ];
+
+/// Bits of modes that new files of the process do not get.
+pub(crate) fn umask() -> u32 {
+    // It can be read only by setting one: for a moment, new files of other threads are private.
+    let bits = nix::sys::stat::umask(Mode::from_bits_truncate(0o077));
+    nix::sys::stat::umask(bits);
+    bits.bits()
+}
 
 /// Ignores [`IGNORED_SIGNALS`] and the real-time signals, which would lose uncommitted changes.
 pub(crate) fn ignore_signals() {

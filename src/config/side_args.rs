@@ -63,7 +63,7 @@ pub(crate) struct CopyArgs {
     #[arg(short, long, visible_short_alias = 'R')]
     pub(crate) recursive: bool,
 
-    /// -r, and keep owners and extended attributes
+    /// -r, and keep owners, modes as they are, and extended attributes
     #[arg(short, long)]
     pub(crate) archive: bool,
 

@@ -231,7 +231,7 @@ impl SinkDirectory for GroupDirectory {
         Ok(Box::new(self.file(new.name, held, temporary.map_or(State::Named, State::Temporary))))
     }
 
-    fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, exists: bool) -> io::Result<()> {
+    fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, _owner: bool, exists: bool) -> io::Result<()> {
         let (operations, ino) = (&self.container.operations, self.held.ino());
         self.place(name, exists, |name| match link {
             NewLink::Target(target) => operations.symlink(ino, name, target, creator(meta)).result,

@@ -3,7 +3,7 @@
 use super::bytes;
 use super::describe::{self, Description, EXACT, Storage};
 use super::resume::Resume;
-use super::sink::{Finished, NewFile, NewLink, SinkDirectory};
+use super::sink::{Finished, NewFile, NewLink, PLAIN_MODE_BITS, SinkDirectory};
 use super::stored;
 use super::verify::Verifier;
 use crate::base::escape::escaped_bytes;
@@ -35,8 +35,14 @@ const INTO_ITSELF: &str = "a directory cannot be copied into itself";
 pub(super) struct Manner {
     /// Directories are copied.
     pub(super) recursive: bool,
-    /// Owners are kept.
+    /// Owners, and modes as they are, are kept.
     pub(super) owner: bool,
+    /// Bits of modes that are not kept without `owner`.
+    pub(super) umask: u32,
+    /// Directories that are there get the attributes of their sources.
+    pub(super) archive: bool,
+    /// The destination was made for this copy.
+    pub(super) new_destination: bool,
     /// Extended attributes are kept.
     pub(super) xattrs: bool,
     /// An attribute that the destination cannot have is a warning.
@@ -49,6 +55,20 @@ pub(super) struct Manner {
     pub(super) storage: Storage,
     /// The copy refers to the bytes of elements where they are, if it can.
     pub(super) link: bool,
+}
+
+impl Manner {
+    /// Attributes of the copy of a file with those of `source`; `found`: those of the file that it
+    /// replaces.
+    fn attributes(&self, source: &Meta, found: Option<&Meta>) -> Meta {
+        let perm = match found.filter(|found| found.kind == Kind::Regular) {
+            _ if self.owner => source.perm,
+            // As with cp: what was private stays private.
+            Some(found) => found.perm & PLAIN_MODE_BITS,
+            None => source.perm & PLAIN_MODE_BITS & !self.umask,
+        };
+        Meta { perm, ..source.clone() }
+    }
 }
 
 /// Why a copy ends early.
@@ -204,7 +224,7 @@ impl Copier {
             Some(stored) => NewLink::Stored(stored),
             None => NewLink::Target(source.target()?),
         };
-        to.make_link(name, &link, source.meta(), found.is_some())?;
+        to.make_link(name, &link, source.meta(), self.manner.owner, found.is_some())?;
         Ok(true)
     }
 
@@ -233,6 +253,7 @@ impl Copier {
             None => Description::default(),
         };
         let typed = typed_copy.is_some() || to.as_object().is_some() && description.definition.is_some();
+        let meta = &self.manner.attributes(meta, found);
         let new = NewFile { name, meta, exists: found.is_some(), typed, force: self.manner.force };
         let finished = self.fill(source, &new, to, &description, typed_copy)?;
         if meta.links > 1 {
@@ -338,17 +359,18 @@ impl Copier {
             None => None,
         };
         if let Some(first) = shared.and_then(|group| self.groups.get(&group)).filter(|_| found.is_none()) {
-            to.make_link(name, &NewLink::Stored(StoredLink::Group(first.ino())), source.meta(), false)?;
+            to.make_link(name, &NewLink::Stored(StoredLink::Group(first.ino())), source.meta(), self.manner.owner, false)?;
             return Ok(Ok(true));
         }
         let map = match source.as_object().filter(|object| !object.is_form() && to.as_object().is_some()) {
             Some(object) => fact(object, "map")?,
             None => None,
         };
+        let meta = &self.manner.attributes(source.meta(), None);
         let below = match found {
             Some(there) if there.kind != Kind::Directory => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
-            found if map.is_some() => to.make_map(name, map.as_deref().unwrap_or_default(), source.meta(), found.is_some())?,
-            None => to.make_directory(name, source.meta())?,
+            found if map.is_some() => to.make_map(name, map.as_deref().unwrap_or_default(), meta, found.is_some())?,
+            None => to.make_directory(name, meta)?,
             Some(_) => to.enter(name)?,
         };
         if found.is_none() {
@@ -357,7 +379,9 @@ impl Copier {
         if let (Some(group), Some((_, copy))) = (shared, below.as_object()) {
             self.groups.insert(group, copy.clone());
         }
-        Ok(self.copy_content(source, path, &below, depth).map(|()| true))
+        // What is in a directory into which a copy is resumed, the copy made.
+        let new = found.is_none() || self.resume.as_ref().is_some_and(|r| r.resumed);
+        Ok(self.copy_content(source, path, &below, new, depth).map(|()| true))
     }
 
     /// Copies what is in `source`, the directory that the user named, into `to`.
@@ -366,7 +390,7 @@ impl Copier {
             (false, _) => io::Error::other(NOT_RECURSIVE),
             (true, Err(e)) => e,
             (true, Ok(identity)) if identity == source.meta().identity => io::Error::other(INTO_ITSELF),
-            (true, Ok(_)) => return self.copy_content(source, path, to, 0),
+            (true, Ok(_)) => return self.copy_content(source, path, to, self.manner.new_destination, 0),
         };
         self.failed(path, &refused)
     }
@@ -379,8 +403,9 @@ impl Copier {
         Ok(())
     }
 
-    /// Copies what is in the directory `source`, and its attributes, into `to`.
-    pub(super) fn copy_content(&mut self, source: &dyn Source, path: &[u8], to: &Rc<dyn SinkDirectory>, depth: usize) -> Result<(), Stop> {
+    /// Copies what is in the directory `source`, and its attributes, into `to`, which is `new` or
+    /// was there before.
+    fn copy_content(&mut self, source: &dyn Source, path: &[u8], to: &Rc<dyn SinkDirectory>, new: bool, depth: usize) -> Result<(), Stop> {
         let names = match source.names() {
             Ok(names) => names,
             Err(e) => return self.failed(path, &e),
@@ -393,14 +418,14 @@ impl Copier {
             }
         }
         self.current = path.to_vec();
-        match self.describe_directory(source, to) {
+        match self.describe_directory(source, to, new) {
             Ok(()) => Ok(()),
             Err(e) => self.failed(path, &e),
         }
     }
 
     /// Gives the directory `to` the attributes of `source`.
-    fn describe_directory(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>) -> io::Result<()> {
+    fn describe_directory(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>, new: bool) -> io::Result<()> {
         let object = source.as_object().filter(|object| !object.is_form()).filter(|_| to.as_object().is_some());
         let description = match object {
             Some(object) => describe::of_object(object, self.manner.storage)?,
@@ -414,7 +439,10 @@ impl Copier {
         if let (Some(object), Some((container, copy))) = (object, to.as_object()) {
             self.verifier.check(object, &self.current, container, copy)?;
         }
-        to.set_meta(source.meta(), self.manner.owner)
+        if !new && !self.manner.archive {
+            return Ok(());
+        }
+        to.set_meta(&self.manner.attributes(source.meta(), None), self.manner.owner)
     }
 
     /// Copies standard input to `name` in `to`.
@@ -423,6 +451,7 @@ impl Copier {
         if !self.may_replace(found.as_ref())? {
             return Ok(());
         }
+        let meta = &self.manner.attributes(meta, found.as_ref());
         let new = NewFile { name, meta, exists: found.is_some(), typed: false, force: self.manner.force };
         let mut file = to.make_file(&new)?;
         let (line, bytes) = (&mut self.line, &mut self.bytes);

@@ -152,15 +152,17 @@ impl SinkDirectory for LocalDirectory {
         Ok(Box::new(LocalFile { directory, temporary: Some(temporary), name, at, file, exists: new.exists }))
     }
 
-    fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, exists: bool) -> io::Result<()> {
+    fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, owner: bool, exists: bool) -> io::Result<()> {
         let target = target(link)?;
         self.place(name, exists, |name| {
             symlinkat(target, &*self.directory, name)?;
-            let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-            match fchownat(&*self.directory, name, Some(uid), Some(gid), AtFlags::AT_SYMLINK_NOFOLLOW) {
-                // As with cp, another owner needs privilege.
-                Ok(()) | Err(Errno::EPERM) => {}
-                Err(e) => return Err(e.into()),
+            if owner {
+                let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+                match fchownat(&*self.directory, name, Some(uid), Some(gid), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                    // As with cp, another owner needs privilege.
+                    Ok(()) | Err(Errno::EPERM) => {}
+                    Err(e) => return Err(e.into()),
+                }
             }
             let (atime, mtime) = (time_spec(meta.atime), time_spec(meta.mtime));
             Ok(utimensat(&*self.directory, name, &atime, &mtime, UtimensatFlags::NoFollowSymlink)?)

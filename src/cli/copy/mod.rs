@@ -60,8 +60,11 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     process::catch_ending_signals().map_err(|e| Failure::new(Exit::General, format!("cannot catch signals: {}", reason(&e))))?;
     sources.iter().try_for_each(check_exists)?;
     let created = create(args, &destination, args.create || creates)?;
-    let result = Job::open(args, &sources, &destination).and_then(|job| job.run(args, &sources, &destination));
-    if let (Some(file), Err(Ended { copied: false, .. })) = (&created, &result) {
+    let job = Job::open(args, &sources, &destination);
+    let result = job.and_then(|job| job.run(args, (&sources, &destination), created.is_some()));
+    // An empty container may stay.
+    let file = created.filter(|file| !is_container(file));
+    if let (Some(file), Err(Ended { copied: false, .. })) = (&file, &result) {
         // Nothing was copied into it.
         let _ = std::fs::remove_file(file);
     }
@@ -124,8 +127,8 @@ fn check_exists(source: &Argument) -> Result<(), Failure> {
     path.symlink_metadata().map(drop).map_err(|e| cannot("read", source, &e))
 }
 
-/// Creates the file of the destination if it does not exist and `wanted`. Returns its name if it is
-/// new.
+/// Creates the container of the destination if it does not exist and `wanted`. Returns its name if
+/// it is new.
 fn create<'a>(args: &CopyArgs, destination: &'a Argument, wanted: bool) -> Result<Option<&'a Path>, Failure> {
     let Argument::Object { file, .. } = destination else { return Ok(None) };
     let folder = container_folder(file);
@@ -138,8 +141,7 @@ fn create<'a>(args: &CopyArgs, destination: &'a Argument, wanted: bool) -> Resul
         return Ok(None);
     }
     open::create(file, args.libver == LibVer::Earliest).map_err(|e| Failure::open("create", &e))?;
-    // An empty container may stay.
-    Ok((!is_container(file)).then_some(file.as_path()))
+    Ok(Some(file))
 }
 
 /// Why a copy ended, and whether something was copied.
@@ -252,12 +254,15 @@ impl Job {
     }
 
     /// Copies everything, and closes the container.
-    fn run(self, args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<(), Ended> {
+    fn run(self, args: &CopyArgs, (sources, destination): (&[Argument], &Argument), new_destination: bool) -> Result<(), Ended> {
         let Job { sources: opened, place, container, identity } = self;
         let between = container.is_some() && opened.iter().flatten().all(|s| s.as_object().is_some());
         let manner = Manner {
             recursive: is_recursive(args),
             owner: args.archive || between,
+            umask: process::umask(),
+            archive: args.archive,
+            new_destination,
             xattrs: args.xattrs || args.archive,
             xattrs_may_fail: !args.xattrs && container.is_none(),
             no_clobber: args.no_clobber,

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// Bits of a mode that a copy keeps: a copy never runs as another user.
 pub(super) const KEPT_MODE_BITS: u32 = 0o1777;
+/// Bits of a mode that a copy without `-a` takes over.
+pub(super) const PLAIN_MODE_BITS: u32 = 0o777;
 
 /// A file to be made.
 pub(super) struct NewFile<'a> {
@@ -66,8 +68,9 @@ pub(super) trait SinkDirectory {
     /// Begins a file. It has its name once it is finished.
     fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>>;
 
-    /// Makes a symbolic link; `exists`: in place of another file.
-    fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, exists: bool) -> io::Result<()>;
+    /// Makes a symbolic link, with `owner` of the owner in `meta`; `exists`: in place of another
+    /// file.
+    fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, owner: bool, exists: bool) -> io::Result<()>;
 
     /// Makes another name of a file; `exists`: in place of another file.
     fn link(&self, name: &[u8], file: &Finished, exists: bool) -> io::Result<()>;
