@@ -6,7 +6,7 @@ use super::mounted::Mounted;
 use super::namespace::Node;
 use super::spec::Modes;
 use super::types::{Attr, Changes, Creator, Errno, FileKind, FsResult};
-use super::views::{Class, Host, Inode};
+use super::views::{Class, Host, Inode, Owned};
 use crate::base::Error;
 use crate::connector::edit::Edit;
 use crate::connector::{ObjectId, Ownership};
@@ -25,6 +25,10 @@ const SET_USER_ID: u16 = libc::S_ISUID as u16;
 /// A program with this bit runs as its group. A new file in such a directory gets the group of the
 /// directory.
 const SET_GROUP_ID: u16 = libc::S_ISGID as u16;
+/// Only the owner of a file in such a directory, or of the directory, removes it.
+const STICKY: u16 = libc::S_ISVTX as u16;
+/// Permission bits of all but the owner.
+const OTHERS_BITS: u16 = 0o077;
 /// The group may execute the file.
 const GROUP_EXECUTE: u16 = libc::S_IXGRP as u16;
 
@@ -55,6 +59,23 @@ pub fn show(mounted: &Mounted, node: &Node, stored: &Ownership, attr: &mut Attr)
             _ => mode & DATA_BITS,
         };
         attr.perm = perm & !mounted.spec.umask;
+    }
+}
+
+/// Puts owner and mode of what is no object into `attr`, which holds the mount's defaults.
+pub fn show_owned(mounted: &Mounted, owned: &Owned, attr: &mut Attr) {
+    if mounted.spec.modes == Modes::Fixed {
+        return;
+    }
+    (attr.uid, attr.gid) = owned.by.unwrap_or((mounted.spec.uid, mounted.spec.gid));
+    attr.perm = owned.mode & !mounted.spec.umask;
+}
+
+/// Takes permissions to write from all but the owner, if the directory whose attributes are changed
+/// through a view has the sticky bit. The kernel refuses setxattr(2) the same way.
+pub fn keep_sticky(mounted: &Mounted, stored: &Ownership, attr: &mut Attr) {
+    if stored.mode.unwrap_or(mounted.spec.dir_mode) & STICKY != 0 {
+        attr.perm &= !(WRITE_BITS & OTHERS_BITS);
     }
 }
 

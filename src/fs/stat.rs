@@ -7,7 +7,7 @@ use super::times::Times;
 use super::types::{Attr, Entry, FileKind};
 use super::views::{Class, Inode};
 use crate::base::Result;
-use crate::connector::ObjectInfo;
+use crate::connector::{ObjectInfo, ObjectKind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -49,6 +49,9 @@ impl Stat {
         } else {
             self.set_facts(node, &mut attr);
         }
+        if let Some(owned) = node.item.view.owned(&self.mounted.context(), &node.item) {
+            ownership::show_owned(&self.mounted, &owned, &mut attr);
+        }
         if let Some((group, name)) = ownership::link(node)
             && let Ok(stored) = self.mounted.connector.link_facts(group, &name)
         {
@@ -76,6 +79,9 @@ impl Stat {
         // Objects of other files say nothing about access to this mount; other versions do.
         if id.is_own() || connector.versions().is_some() {
             ownership::show(&self.mounted, node, &info.ownership, attr);
+        }
+        if node.item.view.names_attributes() && info.kind != ObjectKind::Dataset {
+            ownership::keep_sticky(&self.mounted, &info.ownership, attr);
         }
         self.set_times(node, &info, attr);
     }

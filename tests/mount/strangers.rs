@@ -339,3 +339,44 @@ fn a_log_file_is_a_regular_file() {
     assert!(!is_mounted(&place.mnt()));
     assert_eq!(std::fs::read(&victim).unwrap(), b"");
 }
+
+/// Regression: in a container whose root has the sticky bit, every user could end the transactions of others, and set attributes of
+/// directories of others through `.h5dir/attrs`.
+#[test]
+fn transactions_and_attributes_of_others_are_not_changed() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let container = format!("iod:{}", place.dir().join("container").display());
+    assert_eq!(run(&mut h5dir(&["create", &container])), (0, String::new()));
+    let mount = ["mount", "--read-write", "--allow-other", &container];
+    assert_eq!(run(h5dir(&mount).arg(place.mnt())), (0, String::new()));
+    let script = r#"set -e; as() { setpriv --reuid="$1" --regid="$1" --clear-groups sh -c "umask $2; $3"; }
+        chmod 1777 .; mkdir shared; chmod 1777 shared; sync .
+        as 1001 022 'mkdir .h5dir/tx/his; mkdir .h5dir/tx/his/tree/work'
+        as 1001 002 'mkdir .h5dir/tx/ours'
+        stat -c '%n %a %u' .h5dir/tx/*/control .h5dir/tx/*/tree .h5dir/tx/his
+        ! as 1002 022 'echo abort >.h5dir/tx/his/control' 2>/dev/null
+        ! as 1002 022 'rmdir .h5dir/tx/his/tree/work' 2>/dev/null
+        ! as 1002 022 'mkdir .h5dir/tx/his/tree/other' 2>/dev/null
+        as 1001 022 'echo finish >.h5dir/tx/his/control'
+        ! as 1002 022 'setfattr -n user.a -v 1 shared' 2>/dev/null
+        ! as 1002 022 'echo 1 >.h5dir/attrs/shared/a' 2>/dev/null
+        echo 1 >.h5dir/attrs/shared/a
+        ! as 1002 022 'echo 2 >.h5dir/attrs/shared/a' 2>/dev/null
+        ! as 1002 022 'rm .h5dir/attrs/shared/a' 2>/dev/null
+        as 1002 022 'mkdir shared/own; echo 1 >.h5dir/attrs/shared/own/b; rm .h5dir/attrs/shared/own/b'"#;
+    let done = Command::new("bash").args(["-c", script]).current_dir(place.mnt()).output().unwrap();
+    assert_eq!(run(h5dir(&["umount"]).arg(place.mnt())), (0, String::new()));
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{text}{}", String::from_utf8_lossy(&done.stderr));
+    let want = [
+        ".h5dir/tx/his/control 640 1001",
+        ".h5dir/tx/ours/control 660 1001",
+        ".h5dir/tx/his/tree 1755 1001",
+        ".h5dir/tx/ours/tree 1775 1001",
+        ".h5dir/tx/his 555 1001",
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), want);
+}

@@ -188,7 +188,7 @@ impl NameEditor {
     pub fn make_directory(&self, parent: Ino, name: &[u8], creator: Creator, invalidate: &mut Invalidate) -> FsResult<Entry> {
         self.mounted.editor()?;
         if let Some((dir, view)) = self.view_directory(parent) {
-            return self.directory_of_view(&dir, view, name, invalidate);
+            return self.directory_of_view(&dir, view, name, creator, invalidate);
         }
         let create = |edit: &dyn Edit, group, name: &[u8]| Ok(Some((Class::Group, edit.create_group(group, name)?)));
         self.create_at(&self.slot(parent, name)?, Some(creator), create, invalidate)
@@ -471,14 +471,21 @@ impl NameEditor {
         Ok(self.stat.entry(&*self.namespace.lookup(dir, name)?))
     }
 
-    fn directory_of_view(&self, dir: &Arc<Node>, view: &dyn EditView, name: &[u8], invalidate: &mut Invalidate) -> FsResult<Entry> {
+    fn directory_of_view(
+        &self,
+        dir: &Arc<Node>,
+        view: &dyn EditView,
+        name: &[u8],
+        creator: Creator,
+        invalidate: &mut Invalidate,
+    ) -> FsResult<Entry> {
         if name.len() > NAME_MAX {
             return Err(Errno(libc::ENAMETOOLONG));
         }
         if self.namespace.child(dir, name)?.is_some() {
             return Err(Errno(libc::EEXIST));
         }
-        let effects = view.make_directory(&self.mounted.context(), &**dir, name)?;
+        let effects = view.make_directory(&self.mounted.context(), &**dir, name, creator)?;
         self.changes.record(effects, invalidate);
         Ok(self.stat.entry(&*self.namespace.lookup(dir, name)?))
     }

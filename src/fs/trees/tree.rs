@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+/// Bits of a mode that are no permissions.
+const SPECIAL_BITS: u16 = 0o7000;
+
 /// Pause before the first look whether a transaction has ended.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between two of them.
@@ -94,14 +97,15 @@ impl Tree {
         self.numbers.lock().enter(ROOT);
     }
 
-    /// The attributes of its root. Until it is opened nothing of it can be read.
+    /// The attributes of its root, which belongs to whom the transaction belongs. Until it is opened
+    /// nothing of it can be read.
     pub fn root_attr(&self) -> FsResult<Attr> {
         let ino = root_of(self.number);
+        let (_, shown) = (*self.shown.lock()).ok_or(Errno(libc::ESTALE))?;
         if let Some(attr) = self.if_open().and_then(|fs| fs.getattr(ROOT).ok()) {
-            return Ok(Attr { ino, ..attr });
+            return Ok(Attr { ino, uid: shown.uid, gid: shown.gid, perm: attr.perm & (shown.perm | SPECIAL_BITS), ..attr });
         }
-        let (_, attr) = (*self.shown.lock()).ok_or(Errno(libc::ESTALE))?;
-        Ok(Attr { ino, perm: attr.perm & 0o700, ..attr })
+        Ok(Attr { ino, perm: shown.perm & 0o700, ..shown })
     }
 
     /// The directory that its root is in.

@@ -130,6 +130,10 @@ impl View for Attrs {
         item.object().map_or(Ok(()), |id| list_attributes(cx, id, start, f))
     }
 
+    fn names_attributes(&self) -> bool {
+        true
+    }
+
     fn extent(&self, cx: &Context<'_>, inode: &dyn Inode) -> Result<Extent> {
         let Some((id, name)) = key(inode) else { return Ok(Extent::of(0)) };
         if let Some(len) = is_buffered(cx, inode).then(|| buffers(cx).len(&(id, name.clone()))).flatten() {

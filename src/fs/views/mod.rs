@@ -31,7 +31,7 @@ pub use generated::status_text;
 pub use links::new_link_name;
 pub use metrics::{label, page as measurements};
 pub use transactions::TREE;
-pub use view::{Child, Class, EditView, Inode, Item};
+pub use view::{Child, Class, EditView, Inode, Item, Owned};
 
 use crate::base::Result;
 use crate::connector::ObjectId;

@@ -3,16 +3,19 @@
 //! `tree` is what its peers see, with the changes of this mount; another file system is shown in
 //! its place (`fs::trees`). `status` shows a transaction. `finish`, `abort` or `skip`, written to
 //! `control`, ends it, or the part of this mount. Making a directory begins a transaction; none is
-//! removed, because its name is used once.
+//! removed, because its name is used once. A transaction belongs to who made its directory, else to
+//! the user of the mount.
 
 use super::bytes::{Bytes, Text};
 use super::context::{Context, Effects};
-use super::view::{Child, Class, EditView, Inode, Item, View, Visit};
+use super::view::{Child, Class, EditView, Inode, Item, Owned, View, Visit};
 use crate::base::escape::escaped_bytes;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::transactions::{Base, Ending, TransactionSpec};
-use crate::fs::types::{Errno, FsResult, OpenMode};
+use crate::fs::types::{Creator, Errno, FsResult, OpenMode};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// See the module's description.
@@ -24,6 +27,18 @@ const CONTROL: &str = "control";
 const STATUS: &str = "status";
 /// Directory of what its peers see.
 pub const TREE: &str = "tree";
+
+/// Mode of the directory of a transaction that another mount began.
+const MODE: u16 = 0o755;
+/// Bits of the mode of a directory that `control` has: who may only read the directory writes
+/// nothing to it.
+const CONTROL_BITS: u16 = 0o660;
+/// Bits of the mode of a directory that `status` has.
+const STATUS_BITS: u16 = 0o444;
+
+/// Who began transactions in this mount, by name.
+#[derive(Default)]
+struct Begun(Mutex<BTreeMap<String, Creator>>);
 
 fn part(class: Class, group: ObjectId, name: &str, key: &str) -> Child {
     Child { name: name.into(), item: Item::part_of(&Tx, class, group, key.as_bytes()), link_name: None }
@@ -97,6 +112,21 @@ impl View for Tx {
         true
     }
 
+    fn owned(&self, cx: &Context<'_>, item: &Item) -> Option<Owned> {
+        let (name, file) = key(item);
+        if name.is_empty() {
+            return None;
+        }
+        let by = cx.buffers.get::<Begun>().0.lock().get(name).copied();
+        let directory = by.and_then(|by| u16::try_from(by.mode & 0o777).ok()).unwrap_or(MODE);
+        let mode = match file {
+            CONTROL => directory & CONTROL_BITS,
+            STATUS => directory & STATUS_BITS,
+            _ => directory,
+        };
+        Some(Owned { by: by.map(|by| (by.uid, by.gid)), mode })
+    }
+
     fn tree(&self, item: &Item) -> Option<String> {
         let (name, file) = key(item);
         (file == TREE).then(|| name.to_owned())
@@ -134,7 +164,7 @@ impl EditView for Tx {
         Ok(Effects::default())
     }
 
-    fn make_directory(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> FsResult<Effects> {
+    fn make_directory(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8], creator: Creator) -> FsResult<Effects> {
         if key(dir.item()) != ("", "") {
             return Err(Errno(libc::EPERM));
         }
@@ -142,10 +172,12 @@ impl EditView for Tx {
         let spec = TransactionSpec { name: name.to_owned(), peers: Some(1), base: Some(Base::Last), after: Vec::new() };
         let none = || Error::refused(libc::EOPNOTSUPP, "the container has no transactions");
         let begun = cx.connector.transactions().ok_or_else(none).and_then(|all| all.begin(&spec));
-        begun.map(|()| Effects::default()).map_err(|e| {
+        begun.map_err(|e| {
             tracing::warn!("transaction {}: {e}", escaped_bytes(name.as_bytes()));
             crate::fs::errno::errno(&e)
-        })
+        })?;
+        cx.buffers.get::<Begun>().0.lock().insert(name.to_owned(), creator);
+        Ok(Effects::default())
     }
 
     fn write(&self, cx: &Context<'_>, inode: &dyn Inode, _offset: u64, data: &[u8]) -> FsResult<Effects> {

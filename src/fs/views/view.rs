@@ -8,7 +8,7 @@ use super::bytes::Bytes;
 use super::context::{Context, Effects};
 use crate::base::Result;
 use crate::connector::ObjectId;
-use crate::fs::types::{Errno, FileKind, FsResult, OpenMode};
+use crate::fs::types::{Creator, Errno, FileKind, FsResult, OpenMode};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -174,6 +174,14 @@ impl Extent {
     }
 }
 
+/// Owner and mode of an item.
+pub struct Owned {
+    /// User and group; `None`: those of the mount.
+    pub by: Option<(u32, u32)>,
+    /// Permission bits.
+    pub mode: u16,
+}
+
 /// Takes children of a directory, each with the position after it.
 pub type Visit<'a> = &'a mut dyn FnMut(Child, u64) -> ControlFlow<()>;
 
@@ -235,6 +243,17 @@ pub trait View: Send + Sync {
     /// Name of the transaction whose tree is shown in the place of the directory `item`.
     fn tree(&self, _item: &Item) -> Option<String> {
         None
+    }
+
+    /// Owner and mode of `item`, where they are not those of its object.
+    fn owned(&self, _cx: &Context<'_>, _item: &Item) -> Option<Owned> {
+        None
+    }
+
+    /// True when names of its directories are attributes of their objects. As by setxattr(2), only
+    /// the owner sets those of a directory with the sticky bit.
+    fn names_attributes(&self) -> bool {
+        false
     }
 
     /// All times of `item`, where they are not those of its object.
@@ -336,8 +355,8 @@ pub trait EditView: Send + Sync {
         Err(Errno(libc::EPERM))
     }
 
-    /// Makes the directory `name`, which is not there, in `dir`.
-    fn make_directory(&self, _cx: &Context<'_>, _dir: &dyn Inode, _name: &[u8]) -> FsResult<Effects> {
+    /// Makes the directory `name`, which is not there, in `dir` for `creator`.
+    fn make_directory(&self, _cx: &Context<'_>, _dir: &dyn Inode, _name: &[u8], _creator: Creator) -> FsResult<Effects> {
         Err(Errno(libc::EPERM))
     }
 
