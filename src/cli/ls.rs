@@ -140,10 +140,19 @@ fn list(
         let names = tree::names(operations, attr.ino).map_err(failed(&path))?;
         return Ok(names.iter().try_for_each(|name| writeln!(printer.out, "{}", text::name(name)))?);
     }
-    // A hard link can place a directory beneath itself: each is listed once.
+    // A hard link can place a directory beneath itself: each is listed once. A few groups with
+    // several hard links each have very many paths.
     let mut seen: HashSet<Ino> = HashSet::from([attr.ino]);
+    let mut groups: HashMap<u64, Vec<u8>> = HashMap::new();
     let mut pending = vec![(path, attr.ino)];
     while let Some((path, ino)) = pending.pop() {
+        if recursive && let Some(group) = operations.shared_group(ino).map_err(failed(&path))? {
+            if let Some(first) = groups.get(&group) {
+                printer.same(&path, first)?;
+                continue;
+            }
+            groups.insert(group, path.clone());
+        }
         let names = tree::list(operations, ino).map_err(failed(&path))?;
         if recursive {
             printer.heading(&path)?;
@@ -175,6 +184,15 @@ impl Printer<'_> {
         let gap = if self.first { "" } else { "\n" };
         self.first = false;
         writeln!(self.out, "{gap}{}:", text::name(path))
+    }
+
+    /// The group at `path` was listed at `first`.
+    fn same(&mut self, path: &[u8], first: &[u8]) -> io::Result<()> {
+        if self.style == Style::Json {
+            return Ok(());
+        }
+        self.heading(path)?;
+        writeln!(self.out, "(the same group as {})", text::name(first))
     }
 
     fn rows(&mut self, directory: &[u8], names: &[Named]) -> io::Result<()> {

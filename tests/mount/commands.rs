@@ -2,6 +2,7 @@
 
 use super::mounted::{Mount, copy_fixture};
 use super::support::{Place, h5dir, is_mounted, run};
+use super::writing::h5py;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -202,4 +203,24 @@ fn status_lists_mounts_and_shows_the_counters_of_one() {
     assert!(output(&["status", mnt]).lines().any(|line| line.starts_with("open_files ")));
     let (code, text) = run(h5dir(&["status"]).arg(mount.place.dir()));
     assert!(code == 4 && text.contains("no mountpoint of h5dir"), "{code} {text}");
+}
+
+/// Regression: 40 groups with two links to the next one each have 2^40 paths: `ls -R`, `diff -r` and `cp -r` into a directory visited all.
+#[test]
+fn groups_with_several_links_are_visited_once() {
+    let place = Place::new();
+    let (file, copy) = (place.dir().join("dag.h5"), place.dir().join("copy"));
+    let program = "g = f\n    for _ in range(40):\n        n = g.create_group('a'); g['b'] = n; g = n\n    g['leaf'] = 7";
+    h5py(&file, "w", program);
+    std::fs::create_dir(&copy).unwrap();
+    let file = file.to_str().unwrap();
+    let root = format!("{file}:/");
+    assert!(output(&["ls", "-R", file]).contains("\n/b:\n(the same group as /a)\n"));
+    assert_eq!(json(&["ls", "-R", "--json", file]).as_array().unwrap().len(), 81);
+    assert_eq!(run(&mut h5dir(&["diff", "-r", &root, &root])), (0, String::new()));
+    // The second time over the first one.
+    for _ in 0..2 {
+        assert_eq!(run(&mut h5dir(&["cp", "-r", &root, copy.to_str().unwrap()])), (0, String::new()));
+        assert_eq!(std::fs::read(copy.join("b/".repeat(40)).join("leaf")).unwrap(), 7i64.to_le_bytes());
+    }
 }

@@ -489,18 +489,18 @@ mod tests {
             (b"external", external),
         ];
         for (name, link) in &all {
-            b.make_link(name, &NewLink::Stored(link.clone()), &meta(Kind::Symlink), false).unwrap();
+            b.make_link(name, &NewLink::Stored(link.clone()), &meta(Kind::Symlink), false, false).unwrap();
         }
         let found = ObjectSource::resolve(&container, b"/a/b", true).unwrap();
         for (name, link) in &all {
             assert_eq!(found.child(name).unwrap().stored_link().unwrap().as_ref(), Some(link), "{}", name.escape_ascii());
         }
         let too_far = NewLink::Stored(StoredLink::Above(3));
-        assert!(b.make_link(b"far", &too_far, &meta(Kind::Symlink), false).is_err());
+        assert!(b.make_link(b"far", &too_far, &meta(Kind::Symlink), false, false).is_err());
         let other_class = NewLink::Stored(StoredLink::UserDefined(187));
-        assert!(b.make_link(b"ud", &other_class, &meta(Kind::Symlink), false).is_err());
+        assert!(b.make_link(b"ud", &other_class, &meta(Kind::Symlink), false, false).is_err());
         let shared = NewLink::Stored(StoredLink::Group(found.ino()));
-        root.make_link(b"second", &shared, &meta(Kind::Directory), false).unwrap();
+        root.make_link(b"second", &shared, &meta(Kind::Directory), false, false).unwrap();
         let second = ObjectSource::resolve(&container, b"/second", true).unwrap();
         let group = found.shared_group().unwrap();
         assert!(group.is_some() && second.shared_group().unwrap() == group);

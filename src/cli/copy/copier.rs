@@ -71,6 +71,14 @@ impl Manner {
     }
 }
 
+/// The target of a symbolic link in the directory `here` to the directory `there`.
+fn relative(here: &[Vec<u8>], there: &[Vec<u8>]) -> Vec<u8> {
+    let common = here.iter().zip(there).take_while(|(a, b)| a == b).count();
+    let up = here.iter().skip(common).map(|_| &b".."[..]);
+    let names: Vec<_> = up.chain(there.iter().skip(common).map(Vec::as_slice)).collect();
+    if names.is_empty() { b".".to_vec() } else { names.join(&b'/') }
+}
+
 /// Why a copy ends early.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -89,6 +97,8 @@ pub(super) struct Copier {
     linked: HashMap<(u64, u64), Finished>,
     /// Groups with more names to come, by container and group of their source.
     groups: HashMap<(u64, u64), Arc<Held>>,
+    /// Paths of their copies in a local directory, which has no hard links of directories.
+    directories: HashMap<(u64, u64), Vec<Vec<u8>>>,
     /// Directories that were made: a copy of a directory into itself would not end.
     made: HashSet<(u64, u64)>,
     verifier: Verifier,
@@ -108,10 +118,26 @@ pub(super) struct Copier {
 impl Copier {
     /// Copies as `manner` states; into `container`, if it is one.
     pub(super) fn new(manner: Manner, container: Option<Arc<Container>>) -> Self {
-        let (linked, groups, made, verifier, resume, piece, current) = Default::default();
+        let (linked, groups, directories, made, verifier, resume, piece, current) = Default::default();
         let line = ProgressLine::new();
         let (objects, bytes, failures, uncommitted) = (0, 0, 0, (0, 0));
-        Copier { manner, container, linked, groups, made, verifier, resume, line, piece, objects, bytes, uncommitted, failures, current }
+        Copier {
+            manner,
+            container,
+            linked,
+            groups,
+            directories,
+            made,
+            verifier,
+            resume,
+            line,
+            piece,
+            objects,
+            bytes,
+            uncommitted,
+            failures,
+            current,
+        }
     }
 
     /// Objects that were copied, and failures.
@@ -354,10 +380,19 @@ impl Copier {
         if depth >= DEPTH_MAX {
             return Err(io::Error::other(format!("it is {DEPTH_MAX} directories deep")));
         }
-        let shared = match source.as_object().filter(|_| to.as_object().is_some()) {
+        let shared = match source.as_object() {
             Some(object) => object.shared_group()?,
             None => None,
         };
+        if let Some((path, here)) = shared.and_then(|group| self.directories.get(&group)).zip(to.local_path())
+            && found.is_none_or(|there| there.kind == Kind::Symlink)
+        {
+            let link = NewLink::Target(relative(here, path));
+            if self.may_replace(found)? {
+                to.make_link(name, &link, source.meta(), self.manner.owner, found.is_some())?;
+            }
+            return Ok(Ok(true));
+        }
         if let Some(first) = shared.and_then(|group| self.groups.get(&group)).filter(|_| found.is_none()) {
             to.make_link(name, &NewLink::Stored(StoredLink::Group(first.ino())), source.meta(), self.manner.owner, false)?;
             return Ok(Ok(true));
@@ -378,6 +413,9 @@ impl Copier {
         }
         if let (Some(group), Some((_, copy))) = (shared, below.as_object()) {
             self.groups.insert(group, copy.clone());
+        }
+        if let (Some(group), Some(path)) = (shared, below.local_path()) {
+            self.directories.insert(group, path.to_vec());
         }
         // What is in a directory into which a copy is resumed, the copy made.
         let new = found.is_none() || self.resume.as_ref().is_some_and(|r| r.resumed);

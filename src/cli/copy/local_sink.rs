@@ -130,6 +130,10 @@ impl SinkDirectory for LocalDirectory {
         find(&*self.directory, name)
     }
 
+    fn local_path(&self) -> Option<&[Vec<u8>]> {
+        Some(&self.at)
+    }
+
     fn enter(&self, name: &[u8]) -> io::Result<Rc<dyn SinkDirectory>> {
         check_name(name)?;
         Ok(self.below(name, open_directory(&*self.directory, name)?))

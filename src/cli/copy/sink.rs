@@ -68,6 +68,11 @@ pub(super) trait SinkDirectory {
     /// Begins a file. It has its name once it is finished.
     fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>>;
 
+    /// Path of a local directory below the one that the user named; `None`: it is a group.
+    fn local_path(&self) -> Option<&[Vec<u8>]> {
+        None
+    }
+
     /// Makes a symbolic link, with `owner` of the owner in `meta`; `exists`: in place of another
     /// file.
     fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, owner: bool, exists: bool) -> io::Result<()>;

@@ -13,7 +13,7 @@ use crate::cli::side::{Content, DEPTH_MAX, FACT_MAX, FACT_PREFIX, Kind, Source, 
 use crate::cli::text;
 use crate::cli::tree::join;
 use crate::fs::{JsonTree, StoredLink};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 
 /// Facts that `--storage` compares.
@@ -52,14 +52,19 @@ pub(super) struct Comparison<'a> {
     /// Objects that could not be compared.
     pub(super) troubles: u64,
     objects: u64,
+    /// Pairs of groups with several hard links that were compared.
+    groups: HashSet<(SharedGroup, SharedGroup)>,
     pieces: Pieces,
     line: ProgressLine,
 }
 
+/// A container and a group in it with several hard links.
+type SharedGroup = (u64, u64);
+
 impl<'a> Comparison<'a> {
     /// Reports to `report`.
     pub(super) fn new(scope: Scope, report: Report<'a>) -> Self {
-        Comparison { scope, report, troubles: 0, objects: 0, pieces: Pieces::default(), line: ProgressLine::new() }
+        Comparison { scope, report, troubles: 0, objects: 0, groups: HashSet::new(), pieces: Pieces::default(), line: ProgressLine::new() }
     }
 
     /// Ends the output; returns whether there were differences.
@@ -98,9 +103,25 @@ impl<'a> Comparison<'a> {
             self.add(path, difference)?;
         }
         if equal_kinds && left.meta().kind == Kind::Directory && (depth == 0 || self.scope.recursive) {
+            match self.is_compared(left, right) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(e) => {
+                    self.trouble(path, &e);
+                    return Ok(());
+                }
+            }
             return self.compare_names(left, right, path, depth);
         }
         Ok(())
+    }
+
+    /// True if both are groups that were compared at other paths of theirs. Notes groups with
+    /// several hard links: a few of them have very many paths.
+    fn is_compared(&mut self, left: &dyn Source, right: &dyn Source) -> io::Result<bool> {
+        let Some((left, right)) = left.as_object().zip(right.as_object()) else { return Ok(false) };
+        let (Some(left), Some(right)) = (left.shared_group()?, right.shared_group()?) else { return Ok(false) };
+        Ok(!self.groups.insert((left, right)))
     }
 
     /// Compares everything but the content of directories. False: they are of different kinds.

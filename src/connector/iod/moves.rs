@@ -82,7 +82,7 @@ impl Search<'_> {
     /// False if a group from `top` on leads to itself.
     fn is_tree(&mut self, top: u64) -> Result<bool> {
         let mut path = vec![(top, vec![top])];
-        // Each step has a group and those right below it that are left. The first has `top` below it.
+        // Each step has a group and those right below it that are left. The first has `top` below.
         while let Some((group, left)) = path.last_mut() {
             let (group, next) = (*group, left.pop());
             match next.map(|next| (next, self.seen.get(&next))) {

@@ -97,8 +97,8 @@ impl Tree {
         self.numbers.lock().enter(ROOT);
     }
 
-    /// The attributes of its root, which belongs to whom the transaction belongs. Until it is opened
-    /// nothing of it can be read.
+    /// The attributes of its root, which belongs to the owner of the transaction. Nothing of it can
+    /// be read until it is opened.
     pub fn root_attr(&self) -> FsResult<Attr> {
         let ino = root_of(self.number);
         let (_, shown) = (*self.shown.lock()).ok_or(Errno(libc::ESTALE))?;
