@@ -25,6 +25,10 @@ const COMMIT_BYTES: u64 = 256 << 20;
 /// Objects copied into a container between two commits.
 const COMMIT_OBJECTS: u64 = 20_000;
 
+/// Copies of one group in local directories: a few groups with several hard links each have very
+/// many paths.
+const COPIES_MAX: u32 = 8;
+
 /// Why a directory is not copied without -r.
 const NOT_RECURSIVE: &str = "it is a directory; -r copies it with everything in it";
 /// Why a directory is not copied into one of its own.
@@ -97,8 +101,9 @@ pub(super) struct Copier {
     linked: HashMap<(u64, u64), Finished>,
     /// Groups with more names to come, by container and group of their source.
     groups: HashMap<(u64, u64), Arc<Held>>,
-    /// Paths of their copies in a local directory, which has no hard links of directories.
-    directories: HashMap<(u64, u64), Vec<Vec<u8>>>,
+    /// First copies of them in a local directory, which has no hard links of directories: paths,
+    /// and how many there are.
+    directories: HashMap<(u64, u64), (Vec<Vec<u8>>, u32)>,
     /// Directories that were made: a copy of a directory into itself would not end.
     made: HashSet<(u64, u64)>,
     verifier: Verifier,
@@ -384,7 +389,8 @@ impl Copier {
             Some(object) => object.shared_group()?,
             None => None,
         };
-        if let Some((path, here)) = shared.and_then(|group| self.directories.get(&group)).zip(to.local_path())
+        if let Some(((path, copies), here)) = shared.and_then(|group| self.directories.get(&group)).zip(to.local_path())
+            && *copies >= COPIES_MAX
             && found.is_none_or(|there| there.kind == Kind::Symlink)
         {
             let link = NewLink::Target(relative(here, path));
@@ -415,7 +421,8 @@ impl Copier {
             self.groups.insert(group, copy.clone());
         }
         if let (Some(group), Some(path)) = (shared, below.local_path()) {
-            self.directories.insert(group, path.to_vec());
+            let (_, copies) = self.directories.entry(group).or_insert_with(|| (path.to_vec(), 0));
+            *copies = copies.saturating_add(1);
         }
         // What is in a directory into which a copy is resumed, the copy made.
         let new = found.is_none() || self.resume.as_ref().is_some_and(|r| r.resumed);
