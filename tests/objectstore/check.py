@@ -18,6 +18,7 @@ import traceback
 import h5py
 import containers
 import failures
+import hostile
 import numpy as np
 import servers
 from range_server import Server
@@ -799,7 +800,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="h5dir-objectstore-", dir="/var/tmp") as folder:
         bench = Bench(h5dir, folder)
         try:
-            for one in CHECKS + containers.CHECKS + failures.CHECKS:
+            for one in CHECKS + containers.CHECKS + failures.CHECKS + hostile.CHECKS:
                 if wanted and not any(name in one.__name__ for name in wanted):
                     continue
                 start = time.monotonic()

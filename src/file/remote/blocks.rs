@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Length of a block, bytes.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
@@ -36,6 +36,8 @@ pub(super) struct Transfer {
     pub(super) used: Use,
     progress: Mutex<Progress>,
     arrived: Condvar,
+    /// It ended with an error. No lock: `progress` is locked while blocks are inserted.
+    has_failed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -49,7 +51,7 @@ struct Progress {
 impl Transfer {
     /// A transfer of `blocks`.
     pub(super) fn new(blocks: Range<u64>, used: Use) -> Transfer {
-        Transfer { blocks, used, progress: Mutex::default(), arrived: Condvar::new() }
+        Transfer { blocks, used, progress: Mutex::default(), arrived: Condvar::new(), has_failed: AtomicBool::new(false) }
     }
 
     /// Adds bytes that arrived; passes each block that is complete to `complete`.
@@ -75,6 +77,22 @@ impl Transfer {
         self.arrived.notify_all();
     }
 
+    /// Ends the transfer with an error, unless it has ended.
+    fn abandon(&self) {
+        let mut progress = self.progress.lock();
+        if progress.outcome.is_none() {
+            progress.partial = Vec::new();
+            progress.outcome = Some(Err(Failure::permanent(libc::EIO, "the transfer was abandoned")));
+            self.has_failed.store(true, Ordering::Relaxed);
+            self.arrived.notify_all();
+        }
+    }
+
+    /// True if it ended with an error.
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
     /// Ends the transfer. After a success, bytes of an incomplete block are the object's last one.
     pub(super) fn finish(&self, outcome: Result<(), Failure>, complete: &mut dyn FnMut(u64, Block)) {
         let mut progress = self.progress.lock();
@@ -82,6 +100,7 @@ impl Transfer {
             self.take_partial(&mut progress, complete);
         }
         progress.partial = Vec::new();
+        self.has_failed.store(outcome.is_err(), Ordering::Relaxed);
         progress.outcome = Some(outcome);
         self.arrived.notify_all();
     }
@@ -105,6 +124,24 @@ impl Transfer {
     /// The blocks of a transfer that has ended, in order.
     pub(super) fn ready(&self) -> Vec<Block> {
         self.progress.lock().ready.clone()
+    }
+}
+
+/// A transfer that must be performed: its readers wait. Dropped before it has ended, also by a
+/// panic or the end of the threads, it ends with an error.
+pub(super) struct Due(Arc<Transfer>);
+
+impl std::ops::Deref for Due {
+    type Target = Arc<Transfer>;
+
+    fn deref(&self) -> &Arc<Transfer> {
+        &self.0
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        self.0.abandon();
     }
 }
 
@@ -175,6 +212,12 @@ impl State {
         self.arriving.get(&number).map_or(Place::Missing, |transfer| Place::Arriving(transfer.clone()))
     }
 
+    /// True if a transfer that has not failed brings the block. One that was abandoned stays in the
+    /// table until the block is claimed again.
+    fn is_arriving(&self, number: u64) -> bool {
+        self.arriving.get(&number).is_some_and(|transfer| !transfer.has_failed())
+    }
+
     fn is_ready(&self, number: u64) -> bool {
         self.metadata.contains(&number) || self.data.contains(&number)
     }
@@ -185,7 +228,7 @@ impl State {
         let mut runs: Vec<Range<u64>> = Vec::new();
         let mut bridge = 0;
         for number in range {
-            if self.arriving.contains_key(&number) {
+            if self.is_arriving(number) {
                 bridge = BRIDGED_BLOCKS_MAX.saturating_add(1);
             } else if self.is_ready(number) {
                 bridge = bridge.saturating_add(1);
@@ -223,12 +266,14 @@ impl BlockCache {
     /// Places of `blocks`.
     pub(super) fn find(&self, blocks: Range<u64>) -> Vec<Place> {
         let mut state = self.state.lock();
-        blocks.map(|number| state.find(number)).collect()
+        let is_failed = |place: &Place| matches!(place, Place::Arriving(transfer) if transfer.has_failed());
+        let find = |number| Some(state.find(number)).filter(|place| !is_failed(place)).unwrap_or(Place::Missing);
+        blocks.map(find).collect()
     }
 
     /// Places of `blocks`, none of which is missing afterwards, and the transfers to start for that
     /// and for `extra`.
-    pub(super) fn claim(&self, blocks: Range<u64>, extra: &[(Range<u64>, Use)], used: Use) -> (Vec<Place>, Vec<Arc<Transfer>>) {
+    pub(super) fn claim(&self, blocks: Range<u64>, extra: &[(Range<u64>, Use)], used: Use) -> (Vec<Place>, Vec<Due>) {
         let mut state = self.state.lock();
         let mut started = Vec::new();
         // Extra ranges come first: one GET may bring both.
@@ -236,9 +281,11 @@ impl BlockCache {
             for run in state.missing_runs(range, self.piece) {
                 let transfer = Arc::new(Transfer::new(run.clone(), used));
                 for number in run.filter(|number| !state.is_ready(*number)).collect::<Vec<_>>() {
-                    state.arriving.entry(number).or_insert_with(|| transfer.clone());
+                    if !state.is_arriving(number) {
+                        state.arriving.insert(number, transfer.clone());
+                    }
                 }
-                started.push(transfer);
+                started.push(Due(transfer));
             }
         }
         (blocks.map(|number| state.find(number)).collect(), started)
@@ -335,6 +382,28 @@ mod tests {
         let failed = Transfer::new(0..1, Use::Data);
         failed.finish(Err(Failure::permanent(libc::EACCES, "denied")), &mut |_, _| ());
         assert_eq!(failed.wait(0).unwrap_err().errno, libc::EACCES);
+    }
+
+    #[test]
+    fn a_transfer_that_is_dropped_ends_with_an_error() {
+        let cache = BlockCache::new(&Budget::new(100), 16);
+        let (places, started) = cache.claim(0..2, &[], Use::Data);
+        let Place::Arriving(transfer) = places[1].clone() else { panic!("not arriving") };
+        let reader = std::thread::spawn(move || transfer.wait(1).unwrap_err().errno);
+        let task = std::thread::spawn(move || {
+            let due = started;
+            due[0].push(&[1; 7], &mut |_, _| ());
+            panic!("as the test wants");
+        });
+        assert!(task.join().is_err());
+        assert_eq!(reader.join().unwrap(), libc::EIO);
+        assert!(matches!(cache.find(1..2)[0], Place::Missing), "it is fetched again");
+        let (again, started) = cache.claim(0..2, &[], Use::Data);
+        started[0].push(&vec![1; 2 * BLOCK_BYTES as usize], &mut |_, _| ());
+        started[0].finish(Ok(()), &mut |_, _| ());
+        assert!(matches!(&again[1], Place::Arriving(transfer) if transfer.wait(1).is_ok()));
+        drop(started);
+        assert!(matches!(&again[0], Place::Arriving(transfer) if transfer.wait(0).is_ok()), "a success stays one");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The driver: reads of blocks in memory, on disk, or by GETs.
 
-use super::blocks::{BLOCK_BYTES, Block, BlockCache, Budget, Place, Transfer, Use};
+use super::blocks::{BLOCK_BYTES, Block, BlockCache, Budget, Due, Place, Transfer, Use};
 use super::disk::DiskCache;
 use super::failure::Failure;
 use super::fetch::Object;
@@ -128,7 +128,7 @@ impl RemoteFile {
     }
 
     /// Starts `transfers`; `ahead`: no reader waits for them.
-    fn start(&self, transfers: Vec<Arc<Transfer>>, ahead: bool) {
+    fn start(&self, transfers: Vec<Due>, ahead: bool) {
         let Some(runtime) = &self.runtime else { return };
         for transfer in transfers {
             let shared = self.shared.clone();

@@ -31,6 +31,12 @@ impl Dialect {
         }
     }
 
+    /// What to do after a redirect, which is not followed to another host.
+    fn on_redirect(self) -> String {
+        let region = if self == Dialect::S3 { "set AWS_REGION to the region of the bucket, or " } else { "" };
+        format!("redirects to other hosts are not followed; {region}check the endpoint")
+    }
+
     /// What to do after 401 or 403, of which the server said `code`.
     fn on_denied(self, code: &str, access: Access) -> String {
         let prefix = self.variables();
@@ -80,7 +86,10 @@ impl Failure {
             404 if is_no_bucket(code) => Self::permanent(libc::EIO, says("there is no such bucket; check the URL and the endpoint")),
             404 | 410 if dialect == Dialect::Http => Self::permanent(libc::ENOENT, says("check the URL")),
             404 | 410 => Self::permanent(libc::ENOENT, says("check the URL; that of a prefix ends in a slash")),
-            301 | 302 | 307 | 308 => Self::permanent(libc::EIO, says("set AWS_REGION to the region of the bucket, or check the endpoint")),
+            300..=399 if dialect == Dialect::Http => {
+                Self::permanent(libc::EIO, says("redirects from https to http, and more than five, are not followed; check the URL"))
+            }
+            300..=399 => Self::permanent(libc::EIO, says(&dialect.on_redirect())),
             412 => Self::permanent(libc::EIO, says("the object was changed")),
             416 => Self::permanent(libc::EIO, says("the object is empty or was changed")),
             408 | 425 | 429 | 500.. => Self::transient(libc::EIO, says("the server is overloaded or broken; try again later")),

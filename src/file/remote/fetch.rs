@@ -1,16 +1,19 @@
 //! One GET of a range: pinned to one version of the object, retried with backoff.
 
+use super::answer::{BadAnswer, time_for};
+use super::client::{Reply, attempt_timeout};
 use super::failure::{Access, Failure};
-use super::service::{Reply, Service, attempt_timeout};
+use super::service::Service;
 use futures_util::StreamExt;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::{Error, Extensions, GetOptions, GetRange, GetResult, ObjectMeta};
+use parking_lot::Mutex;
 use std::error::Error as StdError;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 
 /// First wait before an attempt is repeated; it doubles each time.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -18,8 +21,13 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Attempts to connect before the first answer: a wrong host name is reported soon.
 pub(super) const FIRST_CONNECTS_MAX: u32 = 3;
+/// A read so soon after one that failed has one attempt: it is probably the same read, repeated by
+/// the kernel or for a part of it.
+pub(super) const REPEATED_READ: Duration = Duration::from_secs(2);
 /// Longest code in the body of an answer.
 const CODE_MAX: usize = 64;
+/// Longest text of a library that is shown, bytes.
+const DETAIL_MAX: usize = 200;
 /// Error text of the HTTP client for a URL without TLS where that is not allowed.
 const SCHEME_NOT_ALLOWED: &str = "URL scheme is not allowed";
 
@@ -65,6 +73,8 @@ pub(super) struct Object {
     ignores_if_match: AtomicBool,
     /// Another version was found.
     is_changed: AtomicBool,
+    /// When a GET failed last, if none succeeded since.
+    failed: Mutex<Option<Instant>>,
     bytes: AtomicU64,
     retries: AtomicU64,
 }
@@ -79,6 +89,7 @@ impl Object {
             pin: OnceLock::new(),
             ignores_if_match: AtomicBool::new(false),
             is_changed: AtomicBool::new(false),
+            failed: Mutex::default(),
             bytes: AtomicU64::new(0),
             retries: AtomicU64::new(0),
         }
@@ -102,27 +113,40 @@ impl Object {
     /// Gets the bytes `range`, which is not empty, and passes them to `sink`. The first call may
     /// ask for more than the object has; it pins the version.
     ///
-    /// An attempt that fails is repeated from where it stopped, until no byte came for the timeout.
+    /// An attempt that fails is repeated from where it stopped, until no byte came for the timeout
+    /// or fewer came than [`time_for`] allows. A GET soon after one that failed has the time of one
+    /// attempt.
     pub(super) async fn get(&self, range: Range<u64>, sink: Sink<'_>) -> Result<(), Failure> {
+        let is_repetition = self.failed.lock().is_some_and(|at| at.elapsed() < REPEATED_READ);
+        let patience = if is_repetition { attempt_timeout(self.timeout) } else { self.timeout };
+        let result = self.get_within(patience, range, sink).await;
+        *self.failed.lock() = result.is_err().then(Instant::now);
+        result
+    }
+
+    async fn get_within(&self, patience: Duration, range: Range<u64>, sink: Sink<'_>) -> Result<(), Failure> {
         let (mut at, mut end) = (range.start, range.end);
         let (mut failed, mut connects) = (0u32, 0u32);
-        let mut deadline = deadline(self.timeout);
+        let start = Instant::now();
+        let mut silent_until = start + patience;
         while at < end {
             let before = at;
+            let until = start + patience + time_for(before.saturating_sub(range.start));
             let mut counted = |bytes: &[u8]| {
                 at = at.saturating_add(bytes.len() as u64);
                 sink(bytes);
             };
-            let result = self.attempt(before..end, &mut counted).await;
+            let result = self.attempt(before..end, until, &mut counted).await;
             end = end.min(self.pin.get().map_or(end, |pin| pin.len));
             let Err((failure, is_connect)) = result else { continue };
             if at > before {
-                (failed, deadline) = (0, self::deadline(self.timeout));
+                (failed, silent_until) = (0, Instant::now() + patience);
             }
             failed = failed.saturating_add(1);
             connects = connects.saturating_add(u32::from(is_connect));
             let pause = backoff(failed);
             let is_hopeless = self.pin.get().is_none() && connects >= FIRST_CONNECTS_MAX;
+            let deadline = silent_until.min(start + patience + time_for(at.saturating_sub(range.start)));
             if !failure.is_transient || is_hopeless || Instant::now() + pause > deadline {
                 return Err(failure);
             }
@@ -133,10 +157,11 @@ impl Object {
         Ok(())
     }
 
-    /// One attempt. The error says whether the server could not be connected to.
-    async fn attempt(&self, range: Range<u64>, sink: Sink<'_>) -> Result<(), (Failure, bool)> {
-        let result = match self.request(range.clone(), true).await {
-            Err((failure, _, 412)) if self.pin.get().is_some() => self.without_if_match(range, failure).await?,
+    /// One attempt; an answer without bytes ends at `until`. The error says whether the server
+    /// could not be connected to.
+    async fn attempt(&self, range: Range<u64>, until: Instant, sink: Sink<'_>) -> Result<(), (Failure, bool)> {
+        let result = match self.request(range.clone(), until, true).await {
+            Err((failure, _, 412)) if self.pin.get().is_some() => self.without_if_match(range, until, failure).await?,
             Err((_, _, 404 | 410)) if self.pin.get().is_some() => return Err((self.changed(), false)),
             Err((failure, is_connect, _)) => return Err((failure, is_connect)),
             Ok(result) => result,
@@ -147,11 +172,11 @@ impl Object {
 
     /// Repeats a request that was answered with 412. A server may not know its own ETags in
     /// If-Match: then they are only compared.
-    async fn without_if_match(&self, range: Range<u64>, failure: Failure) -> Result<GetResult, (Failure, bool)> {
+    async fn without_if_match(&self, range: Range<u64>, until: Instant, failure: Failure) -> Result<GetResult, (Failure, bool)> {
         if self.ignores_if_match.load(Ordering::Relaxed) {
             return Err((failure, false));
         }
-        let result = self.request(range, false).await.map_err(|(failure, is_connect, status)| match status {
+        let result = self.request(range, until, false).await.map_err(|(failure, is_connect, status)| match status {
             404 | 410 | 412 | 416 => (self.changed(), false),
             _ => (failure, is_connect),
         })?;
@@ -161,14 +186,14 @@ impl Object {
     }
 
     /// Sends the request. The error has the HTTP status, or 0.
-    async fn request(&self, range: Range<u64>, pinned: bool) -> Result<GetResult, (Failure, bool, u16)> {
-        let reply = Arc::new(Reply::default());
+    async fn request(&self, range: Range<u64>, until: Instant, pinned: bool) -> Result<GetResult, (Failure, bool, u16)> {
+        let reply = Arc::new(Reply { until: Some(until.into()), ..Reply::default() });
         let mut extensions = Extensions::new();
         extensions.insert(reply.clone());
         let pinned = pinned && !self.ignores_if_match.load(Ordering::Relaxed);
         let if_match = self.pin.get().filter(|_| pinned).and_then(Pin::strong_etag).cloned();
         let options = GetOptions { range: Some(GetRange::Bounded(range)), if_match, extensions, ..GetOptions::default() };
-        let answer = timeout(self.timeout, self.service.store.get_opts(&self.service.key, options)).await;
+        let answer = timeout_at(until.into(), self.service.store.get_opts(&self.service.key, options)).await;
         let status = reply.status.load(Ordering::Relaxed);
         match answer {
             Ok(Ok(result)) => Ok(result),
@@ -198,7 +223,7 @@ impl Object {
                 Err(_) => return Err(timed_out()),
                 Ok(None) => return Err(Failure::transient(libc::EIO, "the answer was cut off")),
                 Ok(Some(Err(e))) => {
-                    let reply = Reply { is_sent: true.into(), status: 0.into() };
+                    let reply = Reply { is_sent: true.into(), ..Reply::default() };
                     return Err(classified(&e, &reply, &self.service, Access::Read).0);
                 }
                 Ok(Some(Ok(part))) => part,
@@ -230,10 +255,6 @@ impl Object {
     }
 }
 
-fn deadline(timeout: Duration) -> Instant {
-    Instant::now() + timeout
-}
-
 /// The pause after `failed` attempts: doubled each time, with a random half.
 pub(super) fn backoff(failed: u32) -> Duration {
     let full = BACKOFF_MIN.saturating_mul(1 << failed.saturating_sub(1).min(10)).min(BACKOFF_MAX);
@@ -251,10 +272,13 @@ pub(super) fn timed_out() -> Failure {
 /// that may have the URL with its secrets are not used.
 pub(super) fn classified(error: &Error, reply: &Reply, service: &Service, access: Access) -> (Failure, bool) {
     let status = reply.status.load(Ordering::Relaxed);
+    if let (Some(bad), false) = (cause::<BadAnswer>(error), is_timeout(error)) {
+        return (Failure::permanent(libc::EIO, format!("the answer cannot be used: {bad}; check the endpoint")), false);
+    }
     if status != 0 && !(200..300).contains(&status) {
         return (Failure::of_status(status, &code_of(error), service.dialect, access), false);
     }
-    if matches!(error, Error::NotSupported { .. }) || status == 200 {
+    if matches!(error, Error::NotSupported { .. }) || reply.is_whole.load(Ordering::Relaxed) {
         return (Failure::permanent(libc::EOPNOTSUPP, "the server ignores Range requests; copy the file to this machine"), false);
     }
     if !reply.is_sent.load(Ordering::Relaxed) {
@@ -269,7 +293,9 @@ pub(super) fn classified(error: &Error, reply: &Reply, service: &Service, access
     }
     // The innermost error is one of the system or of TLS. One of the client has the URL.
     let text = innermost.split(" (os error").next().unwrap_or_default();
-    let detail = if text.contains("://") { "the connection failed" } else { text };
+    // Texts of parsers may quote what the server sent.
+    let is_shown = text.len() <= DETAIL_MAX && !text.contains("://") && !text.chars().any(char::is_control);
+    let detail = if is_shown { text } else { "it cannot be parsed, or the connection failed" };
     match kind {
         _ if innermost == SCHEME_NOT_ALLOWED => {
             let variables = service.dialect.variables();
@@ -282,6 +308,22 @@ pub(super) fn classified(error: &Error, reply: &Reply, service: &Service, access
         Some(_) => (Failure::transient(libc::EIO, format!("the connection broke: {detail}")), false),
         None => (Failure::permanent(libc::EIO, format!("the answer cannot be used: {detail}; check the endpoint")), false),
     }
+}
+
+/// The first of `error` and its causes that is a `T`.
+fn cause<T: StdError + 'static>(error: &Error) -> Option<&T> {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(e) = next {
+        if let Some(found) = e.downcast_ref() {
+            return Some(found);
+        }
+        next = e.source();
+    }
+    None
+}
+
+fn is_timeout(error: &Error) -> bool {
+    cause::<HttpError>(error).is_some_and(|e| e.kind() == HttpErrorKind::Timeout)
 }
 
 fn no_credentials(service: &Service) -> String {

@@ -6,15 +6,19 @@
 //! blocks      blocks in memory, transfers     disk     blocks in a directory
 //! policy      what is fetched beyond a read   fetch    one GET: pin, retries, errors
 //! service     the stores, by scheme           profile  credentials of AWS profiles
+//! client      the HTTP client, redirects      answer   checks of all answers
 //! objects     the store of a container below a prefix
-//! prefix      objects below a prefix, for mirrors
+//! prefix      objects below a prefix, for mirrors      listing  pages of names
 //! ```
 
+mod answer;
 mod blocks;
+mod client;
 mod disk;
 mod driver;
 mod failure;
 mod fetch;
+mod listing;
 mod objects;
 mod open;
 mod policy;

@@ -1,13 +1,15 @@
 //! The objects below a prefix of an object store, as the store of a container.
 
+use super::client::Reply;
 use super::failure::{Access, Failure, is_no_bucket};
-use super::fetch::{FIRST_CONNECTS_MAX, backoff, classified, code_of, timed_out};
+use super::fetch::{FIRST_CONNECTS_MAX, REPEATED_READ, backoff, classified, code_of, timed_out};
+use super::listing::Room;
 use super::open::resolver_files;
-use super::service::{self, Reply, Service};
+use super::service::{self, Service};
 use crate::base::remote::RemoteOptions;
 use crate::base::waiting;
 use crate::file::store;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use object_store::path::Path as Key;
 use object_store::{Error, Extensions, GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use parking_lot::Mutex;
@@ -23,9 +25,6 @@ use tokio::time::timeout;
 
 /// Threads that send requests and receive answers.
 const THREADS: usize = 2;
-/// A read of data so soon after one that failed has one attempt: it is probably the same read,
-/// repeated by the kernel or for a part of it.
-const REPEATED_READ: Duration = Duration::from_secs(2);
 
 /// See the module's description.
 pub struct RemoteStore {
@@ -242,9 +241,17 @@ impl store::ObjectStore for RemoteStore {
     fn list_part(&self, prefix: &str, after: &str, max: usize) -> io::Result<Vec<String>> {
         let folder = self.key(prefix.trim_end_matches('/'))?;
         let offset = if after > prefix { self.key(after)? } else { folder.clone() };
-        let answer = self.again(Access::Read, |_| {
-            let all = object_store::ObjectStore::list_with_offset(&*self.service.store, Some(&folder), &offset);
-            all.map_ok(|meta| meta.location).take(max).try_collect::<Vec<_>>()
+        let answer = self.again(Access::Read, |_| async {
+            let mut all = object_store::ObjectStore::list_with_offset(&*self.service.store, Some(&folder), &offset);
+            let (mut room, mut keys) = (Room::new(), Vec::new());
+            while keys.len() < max
+                && let Some(meta) = all.next().await
+            {
+                let key = meta?.location;
+                room.take(key.as_ref())?;
+                keys.push(key);
+            }
+            Ok(keys)
         })?;
         let begin = format!("{}/", self.service.key);
         let own = |key: Key| key.as_ref().strip_prefix(begin.as_str()).map(str::to_owned);

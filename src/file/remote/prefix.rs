@@ -4,6 +4,7 @@ use super::blocks::{BLOCK_BYTES, Budget};
 use super::driver::{Blocks, RemoteFile, Resources};
 use super::failure::{Access, Failure};
 use super::fetch::Object;
+use super::listing;
 use super::objects::RemoteStore;
 use super::open::{DiskPlace, resolver_files};
 use super::service;
@@ -115,15 +116,16 @@ impl Objects for RemotePrefix {
 
     fn list(&self, folder: &str) -> Result<Vec<(String, Found)>, ObjectError> {
         let key = self.key(folder)?;
-        let prefix = Some(&key).filter(|key| !key.as_ref().is_empty());
-        let listed = self.requests.repeated(Access::Read, |_| self.store().list_with_delimiter(prefix))?;
-        let listed = listed.map_err(|_| self.refused(404))?;
         let begin = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
-        // An object whose key is that of the folder and a slash has no name in it.
-        let name = |key: &Key| key.as_ref().strip_prefix(begin.as_str()).filter(|name| !name.is_empty()).map(str::to_owned);
-        let objects = listed.objects.iter().filter_map(|meta| Some((name(&meta.location)?, Found::Object(self.version(meta)))));
-        let prefixes = listed.common_prefixes.iter().filter_map(|prefix| Some((name(prefix)?, Found::Prefix)));
-        Ok(objects.chain(prefixes).collect())
+        // The key of the folder and a slash has no name in it, nor has one of another folder.
+        let is_name = |name: &&str| !name.is_empty() && !name.contains('/');
+        let name = |key: &str| key.strip_prefix(begin.as_str()).filter(is_name).map(str::to_owned);
+        let object = |meta: &ObjectMeta| Some((name(meta.location.as_ref())?, Found::Object(self.version(meta))));
+        let Some(pages) = &self.requests.service.pages else { return Err(self.refused(405).into()) };
+        let listed = self.requests.repeated(Access::Read, |extensions| listing::folder(&**pages, &begin, extensions, object))?;
+        let listed = listed.map_err(|_| self.refused(404))?;
+        let prefixes = listed.prefixes.iter().filter_map(|prefix| Some((name(prefix)?, Found::Prefix)));
+        Ok(listed.objects.into_iter().chain(prefixes).collect())
     }
 
     fn find(&self, key: &str) -> Result<Option<Version>, ObjectError> {

@@ -1,79 +1,35 @@
 //! The stores, by scheme: endpoint, credentials and client options from the environment.
 
+use super::client::{Connector, Reply};
 use super::failure::{Dialect, Failure};
 use super::profile;
 use crate::base::remote::{RemoteOptions, after_scheme};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::path::Path as Key;
-use object_store::{Certificate, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
-use std::future::Future;
-use std::pin::Pin;
+use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Longest time to connect, and between two parts of an answer. A GET may have several attempts.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle connections kept per host: as many as GETs at once.
-const IDLE_CONNECTIONS: usize = 32;
+/// A store, and its listings by pages; HTTP servers have none.
+type Stores = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
 
-/// What a request was answered with; put into the extensions of a request.
-#[derive(Debug, Default)]
-pub(super) struct Reply {
-    /// The request left: its credentials were found.
-    pub(super) is_sent: AtomicBool,
-    /// HTTP status; 0: no answer.
-    pub(super) status: AtomicU16,
-}
-
-/// Makes clients that count requests and record answers.
-#[derive(Debug)]
-struct Connector {
-    requests: Arc<AtomicU64>,
-    unmarked: Arc<Reply>,
-}
-
-#[derive(Debug)]
-struct CountedService {
-    client: HttpClient,
-    requests: Arc<AtomicU64>,
-    unmarked: Arc<Reply>,
-}
-
-impl HttpConnector for Connector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(CountedService { client, requests: self.requests.clone(), unmarked: self.unmarked.clone() }))
-    }
-}
-
-impl HttpService for CountedService {
-    // As `async_trait` declares it.
-    fn call<'a, 'b>(&'a self, request: HttpRequest) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'b>>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
-        Box::pin(async move {
-            let reply = request.extensions().get::<Arc<Reply>>().unwrap_or(&self.unmarked).clone();
-            self.requests.fetch_add(1, Ordering::Relaxed);
-            reply.is_sent.store(true, Ordering::Relaxed);
-            reply.status.store(0, Ordering::Relaxed);
-            let answer = self.client.execute(request).await?;
-            reply.status.store(answer.status().as_u16(), Ordering::Relaxed);
-            Ok(answer)
-        })
-    }
+/// Both interfaces of `store`.
+fn both<T: ObjectStore + PaginatedListStore>(store: T) -> Stores {
+    let store = Arc::new(store);
+    (store.clone(), Some(store))
 }
 
 /// A store and the key of an object in it.
 pub(super) struct Service {
     /// The store.
     pub(super) store: Arc<dyn ObjectStore>,
+    /// Its listings by pages.
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
     /// The key.
     pub(super) key: Key,
     /// The kind of server.
@@ -91,29 +47,26 @@ impl Service {
     fn over(
         dialect: Dialect,
         key: Key,
-        build: impl FnOnce(Connector) -> Result<Arc<dyn ObjectStore>, Failure>,
+        timeout: Duration,
+        build: impl FnOnce(Connector) -> Result<Stores, Failure>,
     ) -> Result<Service, Failure> {
         // Another library of the process may have installed an implementation of TLS: that is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (requests, unmarked) = (Arc::new(AtomicU64::new(0)), Arc::new(Reply::default()));
-        let store = build(Connector { requests: requests.clone(), unmarked: unmarked.clone() })?;
+        let (store, pages) = build(Connector::new(dialect, timeout, requests.clone(), unmarked.clone()))?;
         let other_method = match dialect {
             Dialect::S3 => profile::load(&variable).ok().and_then(|profile| profile::other_method(&profile)),
             _ => None,
         };
-        Ok(Service { store, key, dialect, other_method, requests, unmarked })
+        Ok(Service { store, pages, key, dialect, other_method, requests, unmarked })
     }
 
     /// The object `key` in the same store.
     pub(super) fn with_key(&self, key: Key) -> Service {
+        let (store, pages) = (self.store.clone(), self.pages.clone());
         let (requests, unmarked) = (self.requests.clone(), self.unmarked.clone());
-        Service { store: self.store.clone(), key, dialect: self.dialect, other_method: self.other_method, requests, unmarked }
+        Service { store, pages, key, dialect: self.dialect, other_method: self.other_method, requests, unmarked }
     }
-}
-
-/// The longest time that one attempt of a GET waits for the server.
-pub(super) fn attempt_timeout(timeout: Duration) -> Duration {
-    ATTEMPT_TIMEOUT.min(timeout / 3).max(Duration::from_millis(100))
 }
 
 /// Scheme and rest of a URL.
@@ -126,7 +79,7 @@ fn divided(url: &str) -> (String, &str) {
 pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Failure> {
     let (scheme, rest) = divided(url);
     if scheme.starts_with("http") {
-        return Service::over(Dialect::Http, Key::default(), |connector| http(url, options, connector));
+        return Service::over(Dialect::Http, Key::default(), options.timeout, |connector| http(url, options, connector));
     }
     let (bucket, key) = rest
         .split_once('/')
@@ -156,22 +109,11 @@ fn in_bucket(scheme: &str, bucket: &str, key: &str, options: &RemoteOptions) -> 
         "az://" => Dialect::Azure,
         _ => Dialect::S3,
     };
-    Service::over(dialect, key, |connector| match dialect {
+    Service::over(dialect, key, options.timeout, |connector| match dialect {
         Dialect::Google => google(bucket, options, connector),
         Dialect::Azure => azure(bucket, options, connector),
         _ => amazon(bucket, options, connector),
     })
-}
-
-/// Options of the client. The whole time of a request is not limited: a slow answer is complete in
-/// the end.
-fn client(options: &RemoteOptions, base: ClientOptions) -> ClientOptions {
-    let attempt = attempt_timeout(options.timeout);
-    base.with_timeout_disabled()
-        .with_connect_timeout(attempt.min(Duration::from_secs(5)))
-        .with_read_timeout(attempt)
-        .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
-        .with_user_agent(HeaderValue::from_static(concat!("h5dir/", env!("CARGO_PKG_VERSION"))))
 }
 
 /// The stores retry nothing: `fetch` does.
@@ -192,7 +134,7 @@ fn is_on(name: &str) -> bool {
     variable(name).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y" | "t"))
 }
 
-fn amazon(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
+fn amazon(bucket: &str, options: &RemoteOptions, mut connector: Connector) -> Result<Stores, Failure> {
     let mut builder = AmazonS3Builder::from_env();
     let profile = profile::load(&variable).map_err(|text| Failure::permanent(libc::EINVAL, text))?;
     let is_set = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
@@ -217,57 +159,52 @@ fn amazon(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result
     {
         builder = builder.with_endpoint(endpoint);
     }
-    let base = with_bundle(ClientOptions::new().with_allow_http(is_on("AWS_ALLOW_HTTP")))?;
-    builder = builder.with_bucket_name(bucket).with_client_options(client(options, base)).with_retry(no_retries());
+    if let Some(path) = variable("AWS_CA_BUNDLE") {
+        let unusable = |_| Failure::permanent(libc::EINVAL, "AWS_CA_BUNDLE names no file that can be read; check it");
+        connector.trust(&std::fs::read(path).map_err(unusable)?)?;
+    }
+    let client = ClientOptions::new().with_allow_http(is_on("AWS_ALLOW_HTTP"));
+    builder = builder.with_bucket_name(bucket).with_client_options(client).with_retry(no_retries());
     if options.anonymous {
         builder = builder.with_skip_signature(true);
     }
-    Ok(Arc::new(builder.with_http_connector(connector).build().map_err(unusable("S3 (AWS_*)"))?))
+    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("S3 (AWS_*)"))?))
 }
 
-/// Adds the certificates of `AWS_CA_BUNDLE`.
-fn with_bundle(base: ClientOptions) -> Result<ClientOptions, Failure> {
-    let Some(path) = variable("AWS_CA_BUNDLE") else { return Ok(base) };
-    let unusable = || Failure::permanent(libc::EINVAL, "AWS_CA_BUNDLE names no file of PEM certificates; check it");
-    let pem = std::fs::read(path).map_err(|_| unusable())?;
-    let certificates = Certificate::from_pem_bundle(&pem).map_err(|_| unusable())?;
-    Ok(certificates.into_iter().fold(base, ClientOptions::with_root_certificate))
-}
-
-fn google(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
-    let base = ClientOptions::new().with_allow_http(is_on("GOOGLE_ALLOW_HTTP"));
+fn google(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result<Stores, Failure> {
+    let client = ClientOptions::new().with_allow_http(is_on("GOOGLE_ALLOW_HTTP"));
     let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
-    builder = builder.with_client_options(client(options, base)).with_retry(no_retries());
+    builder = builder.with_client_options(client).with_retry(no_retries());
     if options.anonymous {
         builder = builder.with_skip_signature(true);
     }
-    Ok(Arc::new(builder.with_http_connector(connector).build().map_err(unusable("Google Cloud Storage (GOOGLE_*)"))?))
+    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("Google Cloud Storage (GOOGLE_*)"))?))
 }
 
-fn azure(container: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
-    let base = ClientOptions::new().with_allow_http(is_on("AZURE_ALLOW_HTTP"));
+fn azure(container: &str, options: &RemoteOptions, connector: Connector) -> Result<Stores, Failure> {
+    let client = ClientOptions::new().with_allow_http(is_on("AZURE_ALLOW_HTTP"));
     let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container);
-    builder = builder.with_client_options(client(options, base)).with_retry(no_retries());
+    builder = builder.with_client_options(client).with_retry(no_retries());
     if options.anonymous {
         builder = builder.with_skip_signature(true);
     }
-    Ok(Arc::new(builder.with_http_connector(connector).build().map_err(unusable("Azure (AZURE_STORAGE_ACCOUNT_NAME, ...)"))?))
+    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("Azure (AZURE_STORAGE_ACCOUNT_NAME, ...)"))?))
 }
 
-fn http(url: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
+fn http(url: &str, options: &RemoteOptions, connector: Connector) -> Result<Stores, Failure> {
     let wrong = || Failure::permanent(libc::EINVAL, "the URL cannot be parsed; check it");
     let full = options.secrets.query.as_ref().map_or_else(|| url.to_owned(), |query| format!("{url}?{query}"));
-    let mut base = client(options, ClientOptions::new().with_allow_http(true));
+    let mut client = ClientOptions::new().with_allow_http(true);
     if let Some(user) = &options.secrets.user {
         let value = format!("Basic {}", base64(&percent_decoded(user)));
         let mut value = HeaderValue::from_str(&value).map_err(|_| wrong())?;
         value.set_sensitive(true);
         let mut headers = HeaderMap::new();
         headers.insert("authorization", value);
-        base = base.with_default_headers(headers);
+        client = client.with_default_headers(headers);
     }
-    let builder = HttpBuilder::new().with_url(full).with_client_options(base).with_retry(no_retries());
-    Ok(Arc::new(builder.with_http_connector(connector).build().map_err(|_| wrong())?))
+    let builder = HttpBuilder::new().with_url(full).with_client_options(client).with_retry(no_retries());
+    Ok((Arc::new(builder.with_http_connector(connector).build().map_err(|_| wrong())?), None))
 }
 
 /// `text` with its `%XX` replaced by bytes.
