@@ -2,14 +2,13 @@
 
 use super::cell::Extent;
 use super::container::Container;
-use super::keys::{self, Key};
-use super::node::Node;
+use super::keys;
 use super::objects::{Objects, failed};
 use super::range::{KeyRange, Visit, overlay};
 use super::record;
 use super::snapshot::Snapshot;
-use super::tree::node;
-use crate::base::{Address, Error, Result};
+use super::subtree::{Subtree, Walk};
+use crate::base::{Error, Result};
 use std::ops::{Bound, ControlFlow};
 
 /// Called with an error, which the check continues past.
@@ -57,61 +56,18 @@ pub fn values(snapshot: &Snapshot, objects: &Objects, damaged: &mut Damaged<'_>,
     let mut nodes = Nodes::default();
     let all: KeyRange = (Bound::Unbounded, Bound::Unbounded);
     let below = |f: &mut Visit<'_>| {
-        let mut walk = Walk { objects, damaged, f, nodes: &mut nodes, last: None };
-        snapshot.root().map_or(Ok(ControlFlow::Continue(())), |root| walk.node(root, None, None))
+        let Some(root) = snapshot.root() else { return Ok(ControlFlow::Continue(())) };
+        let mut opened = |extent: &Extent| {
+            nodes.count = nodes.count.saturating_add(1);
+            nodes.bytes = nodes.bytes.saturating_add(extent.len.into());
+        };
+        let mut report = |e| {
+            damaged(e);
+            Ok(())
+        };
+        let mut walk = Walk { objects, range: &all, opened: &mut opened, damaged: &mut report, visit: f };
+        walk.run(&Subtree::of_root(root))
     };
     let _ = overlay(snapshot.delta(), &all, |cell| cell.as_ref(), below, f)?;
     Ok(nodes)
-}
-
-struct Walk<'a, 'b, 'c, 'd> {
-    objects: &'a Objects,
-    damaged: &'a mut Damaged<'b>,
-    f: &'a mut Visit<'c>,
-    nodes: &'d mut Nodes,
-    /// The last key that was visited.
-    last: Option<Key>,
-}
-
-impl Walk<'_, '_, '_, '_> {
-    /// Visits the values below a node. Levels decrease, which bounds the recursion.
-    fn node(&mut self, extent: &Extent, level: Option<u8>, least: Option<&Key>) -> Result<ControlFlow<()>> {
-        let found = match node(self.objects, extent, level) {
-            Ok(found) => found,
-            Err(e) => {
-                (self.damaged)(e);
-                return Ok(ControlFlow::Continue(()));
-            }
-        };
-        self.nodes.count = self.nodes.count.saturating_add(1);
-        self.nodes.bytes = self.nodes.bytes.saturating_add(extent.len.into());
-        let first = match &*found {
-            Node::Leaf(entries) => entries.first().map(|(key, _)| key),
-            Node::Inner(_, children) => children.first().map(|(key, _)| key),
-        };
-        // A look-up goes by the least keys of the parent.
-        let ascends = first > self.last.as_ref() && least.is_none_or(|least| first == Some(least));
-        if !ascends {
-            (self.damaged)(Error::corrupt("tree node", Address(extent.offset), "its keys are not those that its parent states"));
-            return Ok(ControlFlow::Continue(()));
-        }
-        match &*found {
-            Node::Leaf(entries) => {
-                for (key, cell) in entries {
-                    if (self.f)(key, cell)?.is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                }
-                self.last = entries.last().map(|(key, _)| key.clone());
-            }
-            Node::Inner(level, children) => {
-                for (least, child) in children {
-                    if self.node(child, Some(level.saturating_sub(1)), Some(least))?.is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                }
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
 }

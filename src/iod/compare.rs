@@ -4,8 +4,8 @@ use super::cell::{Cell, Extent};
 use super::keys::Key;
 use super::node::Node;
 use super::objects::Objects;
-use super::tree;
-use crate::base::{Address, Error, Result};
+use super::subtree::Subtree;
+use crate::base::Result;
 use foldhash::HashSet;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -28,33 +28,25 @@ pub(super) fn differing(objects: &Objects, first: Option<&Extent>, second: Optio
     differing_entries(Leaves::new(objects, &first), Leaves::new(objects, &second))
 }
 
-/// Nodes of one level of a tree: least keys and extents, ascending.
+/// Nodes of one level of a tree, ascending.
 #[derive(Default)]
 struct Layer {
     level: u8,
-    nodes: Vec<(Key, Extent)>,
+    nodes: Vec<Subtree>,
 }
 
 impl Layer {
     /// The root.
     fn of(objects: &Objects, root: Option<&Extent>) -> Result<Layer> {
-        let Some(root) = root else { return Ok(Layer::default()) };
-        Ok(Layer { level: tree::node(objects, root, None)?.level(), nodes: vec![(Key::new(), *root)] })
+        let Some(root) = root.map(Subtree::of_root) else { return Ok(Layer::default()) };
+        Ok(Layer { level: root.open(objects)?.level(), nodes: vec![root] })
     }
 
     /// Replaces the nodes by their children.
     fn descend(&mut self, objects: &Objects) -> Result<()> {
-        let mut below: Vec<(Key, Extent)> = Vec::new();
-        for (_, extent) in &self.nodes {
-            let node = tree::node(objects, extent, Some(self.level))?;
-            let Node::Inner(_, children) = &*node else { continue };
-            // This also bounds the number of nodes: none is met twice.
-            if let (Some((last, _)), Some((first, _))) = (below.last(), children.first())
-                && last >= first
-            {
-                return Err(Error::corrupt("tree node", Address(extent.offset), "keys do not ascend from node to node"));
-            }
-            below.extend(children.iter().cloned());
+        let mut below = Vec::new();
+        for at in &self.nodes {
+            below.extend(at.children(&*at.open(objects)?, 0));
         }
         *self = Layer { level: self.level.saturating_sub(1), nodes: below };
         Ok(())
@@ -63,17 +55,17 @@ impl Layer {
 
 /// Removes the nodes that both layers have: the values below them are equal.
 fn drop_shared(first: &mut Layer, second: &mut Layer) {
-    let of_first: HashSet<Extent> = first.nodes.iter().map(|(_, extent)| *extent).collect();
-    let shared: HashSet<Extent> = second.nodes.iter().map(|(_, extent)| *extent).filter(|extent| of_first.contains(extent)).collect();
+    let of_first: HashSet<Extent> = first.nodes.iter().map(|node| node.extent).collect();
+    let shared: HashSet<Extent> = second.nodes.iter().map(|node| node.extent).filter(|extent| of_first.contains(extent)).collect();
     for layer in [first, second] {
-        layer.nodes.retain(|(_, extent)| !shared.contains(extent));
+        layer.nodes.retain(|node| !shared.contains(&node.extent));
     }
 }
 
 /// The entries of leaves, one after the other.
 struct Leaves<'a> {
     objects: &'a Objects,
-    rest: std::slice::Iter<'a, (Key, Extent)>,
+    rest: std::slice::Iter<'a, Subtree>,
     leaf: Option<Arc<Node>>,
     /// Entries of the leaf that were returned.
     done: usize,
@@ -92,8 +84,8 @@ impl<'a> Leaves<'a> {
                 self.done = self.done.saturating_add(1);
                 return Ok(Some(entry.clone()));
             }
-            let Some((_, extent)) = self.rest.next() else { return Ok(None) };
-            (self.leaf, self.done) = (Some(tree::node(self.objects, extent, Some(0))?), 0);
+            let Some(next) = self.rest.next() else { return Ok(None) };
+            (self.leaf, self.done) = (Some(next.open(self.objects)?), 0);
         }
     }
 }

@@ -13,7 +13,7 @@
 //! tag         names of versions                       history    what versions changed, reverts
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
 //! check       reading past damage                     turns      when rivals commit
-//! compare     what differs in two trees
+//! compare     what differs in two trees              subtree    checked descent of trees
 //! rules       rules of the protocol, for tests
 //! ```
 //!
@@ -43,6 +43,9 @@ pub mod rules;
 mod sealed;
 pub mod session;
 pub mod snapshot;
+mod subtree;
+#[cfg(test)]
+mod subtree_tests;
 pub mod tag;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@
 use super::cell::{Cell, Extent};
 use super::keys::{KEY_MAX, Key};
 use super::sealed;
-use crate::base::{Address, Error, Result};
+use crate::base::Result;
 use crate::format::{Reader, Writer};
 
 const SIGNATURE: &[u8; 8] = b"H5IODN1\n";
@@ -78,6 +78,14 @@ impl Node {
         }
     }
 
+    /// Its first and its last key.
+    pub fn bounds(&self) -> (Option<&Key>, Option<&Key>) {
+        match self {
+            Node::Leaf(entries) => (entries.first().map(|(key, _)| key), entries.last().map(|(key, _)| key)),
+            Node::Inner(_, entries) => (entries.first().map(|(key, _)| key), entries.last().map(|(key, _)| key)),
+        }
+    }
+
     /// Its level; 0 is that of leaves.
     pub fn level(&self) -> u8 {
         match self {
@@ -99,9 +107,4 @@ fn entries<T>(r: &mut Reader<'_>, count: u32, read: impl Fn(&mut Reader<'_>) -> 
         all.push((key, value));
     }
     Ok(all)
-}
-
-/// The error of a child at a level that it cannot have.
-pub fn wrong_level(extent: &Extent) -> Error {
-    Error::corrupt(NAME, Address(extent.offset), "it is not of the level below its parent's")
 }

@@ -2,97 +2,35 @@
 
 use super::cell::{Cell, Extent};
 use super::keys::Key;
-use super::node::{LEVELS_MAX, NODE_BYTES, Node, wrong_level};
+use super::node::{LEVELS_MAX, NODE_BYTES, Node};
 use super::objects::Objects;
 use super::range::{KeyRange, Visit};
 use super::session::PackWriter;
+use super::subtree::{Subtree, Walk, child_of};
 use crate::base::{Address, Error, Result};
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
-use std::sync::Arc;
-
-/// The node in `extent`, which must be of `level` if that is known.
-pub(super) fn node(objects: &Objects, extent: &Extent, level: Option<u8>) -> Result<Arc<Node>> {
-    let node = objects.node(extent)?;
-    if level.is_none_or(|level| node.level() == level) { Ok(node) } else { Err(wrong_level(extent)) }
-}
-
-/// Index of the child that has `key` below it.
-fn child_of(children: &[(Key, Extent)], key: &[u8]) -> usize {
-    children.partition_point(|(least, _)| least.as_slice() <= key).saturating_sub(1)
-}
+use std::ops::ControlFlow;
 
 /// The value of a key.
 pub(super) fn get(objects: &Objects, root: &Extent, key: &[u8]) -> Result<Option<Cell>> {
-    let mut at = node(objects, root, None)?;
+    let mut at = Subtree::of_root(root);
     loop {
-        let next = match &*at {
+        let node = at.open(objects)?;
+        let next = match &*node {
             Node::Leaf(entries) => {
                 let found = entries.binary_search_by(|(k, _)| k.as_slice().cmp(key));
                 return Ok(found.ok().and_then(|i| entries.get(i)).map(|(_, cell)| cell.clone()));
             }
-            Node::Inner(level, children) => match children.get(child_of(children, key)) {
-                Some((_, child)) => node(objects, child, Some(level.saturating_sub(1)))?,
-                None => return Ok(None),
-            },
+            Node::Inner(_, children) => at.child(&node, child_of(children, key)),
         };
+        let Some(next) = next else { return Ok(None) };
         at = next;
-    }
-}
-
-fn starts_after(key: &[u8], from: &Bound<Key>) -> bool {
-    match from {
-        Bound::Included(from) => key >= from.as_slice(),
-        Bound::Excluded(from) => key > from.as_slice(),
-        Bound::Unbounded => true,
-    }
-}
-
-fn is_before(key: &[u8], to: &Bound<Key>) -> bool {
-    match to {
-        Bound::Included(to) => key <= to.as_slice(),
-        Bound::Excluded(to) => key < to.as_slice(),
-        Bound::Unbounded => true,
     }
 }
 
 /// Visits the values in a range.
 pub(super) fn scan(objects: &Objects, root: &Extent, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
-    let root = node(objects, root, None)?;
-    scan_node(objects, &root, range, f)
-}
-
-fn scan_node(objects: &Objects, at: &Node, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
-    match at {
-        Node::Leaf(entries) => {
-            let first = entries.partition_point(|(key, _)| !starts_after(key, &range.0));
-            for (key, cell) in entries.get(first..).unwrap_or_default() {
-                if !is_before(key, &range.1) {
-                    break;
-                }
-                if f(key, cell)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-        }
-        // Levels decrease, which bounds the recursion.
-        Node::Inner(level, children) => {
-            let first = match &range.0 {
-                Bound::Included(from) | Bound::Excluded(from) => child_of(children, from),
-                Bound::Unbounded => 0,
-            };
-            for (least, child) in children.get(first..).unwrap_or_default() {
-                if !is_before(least, &range.1) {
-                    break;
-                }
-                let child = node(objects, child, Some(level.saturating_sub(1)))?;
-                if scan_node(objects, &child, range, f)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-        }
-    }
-    Ok(ControlFlow::Continue(()))
+    Walk { objects, range, opened: &mut |_| (), damaged: &mut Err, visit: f }.run(&Subtree::of_root(root))
 }
 
 /// Writes the tree `root` with `changes`; returns its root. Its extents are readable when `packs`
@@ -110,8 +48,9 @@ pub(super) fn update(
     let mut update = Update { objects, packs };
     let (mut level, mut nodes) = match root {
         Some(root) => {
-            let root = node(objects, root, None)?;
-            (root.level(), update.apply(&root, &changes)?)
+            let root = Subtree::of_root(root);
+            let node = root.open(objects)?;
+            (node.level(), update.apply(&root, &node, &changes)?)
         }
         None => (0, update.leaves(&Vec::new(), &changes)?),
     };
@@ -133,9 +72,9 @@ struct Update<'a, 'b> {
 type Changed<'a> = (&'a Key, &'a Option<Cell>);
 
 impl Update<'_, '_> {
-    /// The nodes that replace `at`.
-    fn apply(&mut self, at: &Node, changes: &[Changed<'_>]) -> Result<Vec<(Key, Extent)>> {
-        match at {
+    /// The nodes that replace `node`, which is at `at`.
+    fn apply(&mut self, at: &Subtree, node: &Node, changes: &[Changed<'_>]) -> Result<Vec<(Key, Extent)>> {
+        match node {
             Node::Leaf(entries) => self.leaves(entries, changes),
             Node::Inner(level, children) => {
                 let (mut all, mut rest) = (Vec::new(), changes);
@@ -148,8 +87,9 @@ impl Update<'_, '_> {
                         all.push((least.clone(), *child));
                         continue;
                     }
-                    let child = node(self.objects, child, Some(level.saturating_sub(1)))?;
-                    all.extend(self.apply(&child, own)?);
+                    let Some(below) = at.child(node, i) else { continue };
+                    let child = below.open(self.objects)?;
+                    all.extend(self.apply(&below, &child, own)?);
                 }
                 self.inner(*level, all)
             }

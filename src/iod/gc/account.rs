@@ -8,6 +8,7 @@ use super::state::{PackId, State, Table};
 use crate::base::{Address, Error, Result};
 use crate::iod::node::Node;
 use crate::iod::record::{self, Delta};
+use crate::iod::subtree::Subtree;
 use crate::iod::{Cell, Container, Data, Entry, Extent, Record, Snapshot};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::{Bound, ControlFlow};
@@ -144,18 +145,20 @@ pub(super) fn references(container: &Container, snapshot: &Snapshot) -> Result<T
 }
 
 /// Packs with nodes of the trees. Reads the nodes that are no leaves.
-pub(super) fn node_packs(container: &Container, roots: &[Extent]) -> Result<BTreeSet<PackId>> {
+pub(in crate::iod) fn node_packs(container: &Container, roots: &[Extent]) -> Result<BTreeSet<PackId>> {
     let mut seen = HashSet::new();
     let mut packs = BTreeSet::new();
-    // Levels decrease, which ends the walk.
-    let mut left: Vec<(Extent, bool)> = roots.iter().map(|root| (*root, false)).collect();
-    while let Some((at, is_leaf)) = left.pop() {
-        packs.insert(pack(&at));
-        if is_leaf || !seen.insert(at) {
+    // Levels decrease, which ends the walk. Trees share nodes: each is read once.
+    let mut left: Vec<Subtree> = roots.iter().map(Subtree::of_root).collect();
+    while let Some(at) = left.pop() {
+        if !seen.insert(at.extent) {
             continue;
         }
-        if let Node::Inner(level, children) = &*container.node(&at)? {
-            left.extend(children.iter().map(|(_, child)| (*child, *level <= 1)));
+        packs.insert(pack(&at.extent));
+        let node = at.open(container)?;
+        match &*node {
+            Node::Inner(1, children) => packs.extend(children.iter().map(|(_, leaf)| pack(leaf))),
+            _ => left.extend(at.children(&node, 0)),
         }
     }
     Ok(packs)

@@ -22,6 +22,8 @@ mod view;
 use super::Container;
 use super::origin::now;
 use crate::base::{Error, Result};
+#[cfg(test)]
+pub(super) use account::node_packs;
 use state::State;
 use view::View;
 
