@@ -4,6 +4,7 @@ use super::checkpoint::{CHECKPOINT_MAX_BYTES, Checkpoint};
 use super::delta::Entry;
 use super::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
 use super::keys;
+use super::limits::DELTAS_AT_ONCE_BYTES;
 use super::objects::{ATTEMPTS, Objects, PAUSE, failed};
 pub use super::origin::now;
 use super::origin::{label, uuid};
@@ -20,15 +21,27 @@ use crate::file::store::extents::ExtentCache;
 use crate::file::store::{ObjectStore, probe};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Threads that read records when a snapshot is opened.
 const READERS: usize = 8;
 /// Records that are read before their changes are applied.
 const RECORDS_AT_ONCE: u64 = 64;
+/// Bytes of an entry of a delta, about.
+const ENTRY_BYTES: u64 = 64;
 
 /// A record, the hash of its bytes, and its changes.
 pub type Changed = (Record, u64, Vec<Entry>);
+
+/// A record that was asked for.
+enum Read {
+    Changed(Changed),
+    /// There is no such version.
+    Missing,
+    /// It was not read: the changes of those before it are many.
+    Later,
+}
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,7 +258,7 @@ impl Container {
     pub fn entries(&self, record: &Record) -> Result<Vec<Entry>> {
         match &record.delta {
             Delta::Inline(entries) => Ok(entries.clone()),
-            Delta::Extent(extent) => record::decode_delta(&self.read(extent)?, record.version),
+            Delta::Extent(extent) => record::decode_delta(&self.read_delta(extent)?, record.version),
         }
     }
 
@@ -273,20 +286,40 @@ impl Container {
         let (mut last, mut count) = (version, 1);
         loop {
             let versions: Vec<u64> = (1..=count).map(|n| last.saturating_add(n)).collect();
-            for read in in_threads(&versions, &|version| self.read_changes(version)) {
-                let Some((record, hash, entries)) = read? else { return Ok(()) };
-                last = record.version;
-                f(&record, hash, entries)?;
+            for read in self.read_group(&versions) {
+                match read? {
+                    Read::Changed((record, hash, entries)) => {
+                        last = record.version;
+                        f(&record, hash, entries)?;
+                    }
+                    Read::Missing => return Ok(()),
+                    Read::Later => break,
+                }
             }
             count = count.saturating_mul(2).min(READERS as u64);
         }
     }
 
-    /// A record, its hash and its changes; `None`: there is no such version.
-    fn read_changes(&self, version: u64) -> Result<Option<Changed>> {
-        let Some((record, hash)) = self.read_record(version)? else { return Ok(None) };
-        let entries = self.entries(&record)?;
-        Ok(Some((record, hash, entries)))
+    /// Reads records and their changes, several at once. The changes of all of them are in memory
+    /// together: when they are many, later records are left for another call, but not the first.
+    fn read_group(&self, versions: &[u64]) -> Vec<Result<Read>> {
+        let (first, decoded) = (versions.first().copied(), AtomicU64::new(0));
+        in_threads(versions, &|version| {
+            let is_late = |bytes: u64| Some(version) != first && bytes > DELTAS_AT_ONCE_BYTES;
+            if is_late(decoded.load(Ordering::Relaxed)) {
+                return Ok(Read::Later);
+            }
+            let Some((record, hash)) = self.read_record(version)? else { return Ok(Read::Missing) };
+            let delta = match &record.delta {
+                Delta::Inline(entries) => (entries.len() as u64).saturating_mul(ENTRY_BYTES),
+                Delta::Extent(extent) => extent.len.into(),
+            };
+            if is_late(decoded.fetch_add(delta, Ordering::Relaxed).saturating_add(delta)) {
+                return Ok(Read::Later);
+            }
+            let entries = self.entries(&record)?;
+            Ok(Read::Changed((record, hash, entries)))
+        })
     }
 
     /// Begins a session of a writer, and pins its version. `snapshot` becomes the newest version.
@@ -358,7 +391,7 @@ impl Container {
 
     /// Makes `snapshot` the version `last`.
     pub(super) fn advance_to(&self, snapshot: &mut Snapshot, last: u64) -> Result<()> {
-        self.each_record(snapshot.version(), last, &mut |record, hash, entries| snapshot.advance(record, hash, &entries))
+        self.each_record(snapshot.version(), last, &mut |record, hash, entries| snapshot.advance_by(record, hash, entries))
     }
 
     /// Calls `f` with the records after `first` up to `last`, their hashes and their changes.
@@ -367,11 +400,14 @@ impl Container {
         while next <= last {
             let end = next.saturating_add(RECORDS_AT_ONCE).min(last.saturating_add(1));
             let group: Vec<u64> = (next..end).collect();
-            for read in self.read_records(&group) {
-                let (record, hash, entries) = read?;
-                f(&record, hash, entries)?;
+            for read in self.read_group(&group) {
+                match read? {
+                    Read::Changed((record, hash, entries)) => f(&record, hash, entries)?,
+                    Read::Missing => return Err(record::fork(next)),
+                    Read::Later => break,
+                }
+                next = next.saturating_add(1);
             }
-            next = end;
         }
         Ok(())
     }
@@ -379,11 +415,6 @@ impl Container {
     pub(super) fn read_checkpoint(&self, version: u64) -> Result<Checkpoint> {
         let bytes = self.store().get(&keys::checkpoint_name(version), 0..CHECKPOINT_MAX_BYTES);
         Checkpoint::decode(&bytes.map_err(failed("read a checkpoint", version))?, version)
-    }
-
-    /// Reads records and their changes, several at once.
-    pub(super) fn read_records(&self, versions: &[u64]) -> Vec<Result<Changed>> {
-        in_threads(versions, &|version| self.read_changes(version)?.ok_or_else(|| record::fork(version)))
     }
 
     /// Writes a checkpoint of `snapshot`: the nodes of the tree that changed, and its root.

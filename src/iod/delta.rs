@@ -8,6 +8,7 @@
 
 use super::cell::Cell;
 use super::keys::{KEY_MAX, Key};
+use super::limits::DELTA_ENTRIES_MAX;
 use super::ranges::Ranges;
 use crate::base::Result;
 use crate::format::{Reader, Writer};
@@ -51,7 +52,11 @@ pub fn write(entries: &[Entry], w: &mut Writer) {
 /// Reads a delta.
 pub fn read(r: &mut Reader<'_>) -> Result<Vec<Entry>> {
     let count = r.u32()?;
-    let mut entries: Vec<Entry> = Vec::new();
+    if count as usize > DELTA_ENTRIES_MAX {
+        return Err(r.corrupt(format!("a delta of {count} entries, of {DELTA_ENTRIES_MAX} at most")));
+    }
+    // An entry has at least 4 bytes.
+    let mut entries: Vec<Entry> = Vec::with_capacity((count as usize).min(r.remaining() / 4));
     for _ in 0..count {
         let len = usize::from(r.u16()?);
         let key = r.bytes(len)?.to_vec();

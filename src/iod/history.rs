@@ -107,7 +107,7 @@ impl Container {
 
     /// A delta, in a pack if it is long.
     fn placed_delta(&self, session: &Session, entries: &[Entry]) -> Result<Delta> {
-        let bytes = record::encode_delta(entries);
+        let bytes = record::encode_delta(entries)?;
         if bytes.len() <= DELTA_MAX_BYTES {
             return Ok(Delta::Inline(entries.to_vec()));
         }

@@ -14,7 +14,7 @@
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
 //! check       reading past damage                     turns      when rivals commit
 //! compare     what differs in two trees              subtree    checked descent of trees
-//! rules       rules of the protocol, for tests
+//! rules       rules of the protocol, for tests       limits     bounds of what is read
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
@@ -30,6 +30,9 @@ pub mod gc;
 pub mod history;
 pub mod identity;
 pub mod keys;
+pub mod limits;
+#[cfg(test)]
+mod limits_tests;
 pub mod merge;
 pub mod node;
 mod objects;

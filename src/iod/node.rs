@@ -73,8 +73,8 @@ impl Node {
     pub fn memory(&self) -> usize {
         let sum = |sizes: &mut dyn Iterator<Item = usize>| sizes.fold(64usize, usize::saturating_add);
         match self {
-            Node::Leaf(entries) => sum(&mut entries.iter().map(|(k, c)| k.len().saturating_add(c.size()).saturating_add(64))),
-            Node::Inner(_, entries) => sum(&mut entries.iter().map(|(k, _)| k.len().saturating_add(96))),
+            Node::Leaf(entries) => sum(&mut entries.iter().map(|(k, c)| k.len().saturating_add(c.size()).saturating_add(128))),
+            Node::Inner(_, entries) => sum(&mut entries.iter().map(|(k, _)| k.len().saturating_add(128))),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::cell::{Cell, Data, Extent};
 use super::keys;
+use super::limits::{BATCH_BYTES_MAX, DELTA_BYTES_MAX, NODE_BYTES_MAX, VALUE_BYTES_MAX, check_extent, check_len, value_max};
 use super::node::Node;
 use super::originals::{self, OriginalFiles, Originals};
 use crate::base::request_error::{is_absent, is_transient};
@@ -115,13 +116,24 @@ impl Objects {
         }
     }
 
-    /// The bytes of an extent. Errors: another checksum.
+    /// The bytes of an extent, [`VALUE_BYTES_MAX`] at most. Errors: another checksum.
     pub fn read(&self, extent: &Extent) -> Result<Vec<u8>> {
+        self.read_within("value", extent, VALUE_BYTES_MAX)
+    }
+
+    /// The bytes of a delta in a pack.
+    pub(super) fn read_delta(&self, extent: &Extent) -> Result<Vec<u8>> {
+        self.read_within("delta", extent, DELTA_BYTES_MAX)
+    }
+
+    /// The bytes of an extent, `max` at most. Errors: another checksum.
+    pub fn read_within(&self, structure: &'static str, extent: &Extent, max: u64) -> Result<Vec<u8>> {
+        check_extent(structure, extent, max)?;
         self.read_many(std::slice::from_ref(extent))?.pop().unwrap_or_else(|| Err(self.damaged(extent)))
     }
 
     /// The error of bytes that are not those of an extent.
-    fn damaged(&self, extent: &Extent) -> Error {
+    pub fn damaged(&self, extent: &Extent) -> Error {
         if let Some(number) = extent.original() {
             return self.originals.changed(&*self.store, number, extent);
         }
@@ -130,8 +142,12 @@ impl Objects {
     }
 
     /// The bytes of extents of one pack or original, ascending by offset, by one request. Errors of
-    /// single ones: another checksum.
+    /// single ones: another checksum. Several extents have [`BATCH_BYTES_MAX`] at most.
     pub fn read_many(&self, extents: &[Extent]) -> Result<Vec<Result<Vec<u8>>>> {
+        if let [first, _, ..] = extents {
+            let all = extents.iter().fold(0u64, |n, extent| n.saturating_add(extent.len.into()));
+            check_len("batch of reads", first.offset, all, BATCH_BYTES_MAX)?;
+        }
         let cached: Vec<Option<Vec<u8>>> = extents.iter().map(|extent| self.cached(extent)).collect();
         let missing: Vec<&Extent> = extents.iter().zip(&cached).filter(|(_, bytes)| bytes.is_none()).map(|(e, _)| e).collect();
         let mut fetched = self.fetch(&missing)?.into_iter();
@@ -172,11 +188,29 @@ impl Objects {
         Error::refused(libc::EIO, reason)
     }
 
+    /// Fills `buf` from `from` within an extent. The checksum is not verified.
+    pub fn read_part(&self, extent: &Extent, from: u64, buf: &mut [u8]) -> Result<()> {
+        let len = u32::try_from(buf.len()).map_err(|_| self.damaged(extent))?;
+        let part = Extent { offset: extent.offset.saturating_add(from), len, ..*extent };
+        let bytes = self.fetch(&[&part])?.pop().filter(|bytes| bytes.len() == buf.len());
+        buf.copy_from_slice(&bytes.ok_or_else(|| self.damaged(extent))?);
+        Ok(())
+    }
+
     /// The bytes of a value.
     pub fn bytes(&self, cell: &Cell) -> Result<Vec<u8>> {
+        self.bytes_within(cell, VALUE_BYTES_MAX)
+    }
+
+    /// The bytes of the value of `key`, as many as values of its kind may have.
+    pub fn bytes_of(&self, key: &[u8], cell: &Cell) -> Result<Vec<u8>> {
+        self.bytes_within(cell, value_max(key))
+    }
+
+    fn bytes_within(&self, cell: &Cell, max: u64) -> Result<Vec<u8>> {
         match &cell.data {
             Data::Inline(bytes) => Ok(bytes.to_vec()),
-            Data::Extent(extent) => self.read(extent),
+            Data::Extent(extent) => self.read_within("value", extent, max),
         }
     }
 
@@ -185,7 +219,8 @@ impl Objects {
         if let Some(node) = self.nodes.lock().cache.get(extent) {
             return Ok(node.clone());
         }
-        let node = Arc::new(Node::decode(&self.read(extent)?, extent)?);
+        let bytes = self.read_within("tree node", extent, NODE_BYTES_MAX)?;
+        let node = Arc::new(Node::decode(&bytes, extent)?);
         let mut nodes = self.nodes.lock();
         nodes.bytes = nodes.bytes.saturating_add(node.memory());
         if let Some(old) = nodes.cache.put(*extent, node.clone()) {

@@ -11,6 +11,7 @@
 use super::cell::Extent;
 use super::delta::{self, Entry};
 use super::identity::Identity;
+use super::limits;
 use super::sealed;
 use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
@@ -113,10 +114,14 @@ pub fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// The bytes of a delta in a pack.
-pub fn encode_delta(entries: &[Entry]) -> Vec<u8> {
+///
+/// Errors: `EFBIG` if it is longer than readers take.
+pub fn encode_delta(entries: &[Entry]) -> Result<Vec<u8>> {
     let mut w = Writer::new();
     delta::write(entries, &mut w);
-    w.into_bytes()
+    let bytes = w.into_bytes();
+    limits::check_delta(bytes.len(), entries.len())?;
+    Ok(bytes)
 }
 
 /// Decodes a delta of a pack.

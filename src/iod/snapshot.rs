@@ -87,6 +87,11 @@ impl Snapshot {
     /// Makes it the version of `record`, whose bytes have this hash. Errors: the record does not
     /// follow.
     pub fn advance(&mut self, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
+        self.advance_by(record, hash, entries.iter().cloned())
+    }
+
+    /// [`Snapshot::advance`], which takes the entries.
+    pub fn advance_by(&mut self, record: &Record, hash: u64, entries: impl IntoIterator<Item = Entry>) -> Result<()> {
         let is_next = record.version == self.version.saturating_add(1);
         if !is_next || record.previous != self.hash && keeps(Rule::HashChain) {
             return Err(record::fork(record.version));
@@ -94,7 +99,7 @@ impl Snapshot {
         for Entry { key, cell, .. } in entries {
             let added = key.len().saturating_add(cell.as_ref().map_or(0, Cell::size));
             self.delta_bytes = self.delta_bytes.saturating_add(added);
-            self.delta.insert(key.clone(), cell.clone());
+            self.delta.insert(key, cell);
         }
         (self.version, self.hash) = (record.version, hash);
         Ok(())

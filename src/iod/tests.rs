@@ -393,7 +393,7 @@ fn damaged_objects_are_errors() {
         assert!(Record::decode(&record.encode(), 8).is_err());
         damaged(&record.encode(), &|bytes| Record::decode(bytes, 7));
     }
-    let delta = record::encode_delta(&entries);
+    let delta = record::encode_delta(&entries).unwrap();
     assert_eq!(record::decode_delta(&delta, 1).unwrap(), entries);
     for len in 0..delta.len() {
         record::decode_delta(&delta[..len], 1).unwrap_err();

@@ -315,7 +315,7 @@ impl Container {
     pub fn part_entries(&self, transaction: &Transaction, delta: &Delta) -> Result<Vec<Entry>> {
         match delta {
             Delta::Inline(entries) => Ok(entries.clone()),
-            Delta::Extent(extent) => record::decode_delta(&self.read(extent)?, transaction.begin.base),
+            Delta::Extent(extent) => record::decode_delta(&self.read_delta(extent)?, transaction.begin.base),
         }
     }
 

@@ -200,7 +200,7 @@ impl IodConnector {
 
     /// Changes as they are stored: long ones in a pack.
     pub(super) fn delta(&self, session: &Session, entries: &[Entry]) -> Result<Delta> {
-        let delta = record::encode_delta(entries);
+        let delta = record::encode_delta(entries)?;
         if delta.len() <= DELTA_MAX_BYTES {
             return Ok(Delta::Inline(entries.to_vec()));
         }

@@ -48,7 +48,7 @@ fn container_of(count: u64) -> MemoryStore {
         if (n + 1) % COMMITTED == 0 || n + 1 == count {
             let delta: Vec<Entry> = std::mem::take(&mut entries).into_values().collect();
             let mut packs = PackWriter::new(&container, &session);
-            let extent = packs.add(&encode_delta(&delta)).unwrap();
+            let extent = packs.add(&encode_delta(&delta).unwrap()).unwrap();
             packs.finish().unwrap();
             let record = container.record(&snapshot, session.number(), false, Delta::Extent(extent)).unwrap();
             let Outcome::Committed(hash) = container.append(&snapshot, &record).unwrap() else { panic!("no other writer") };

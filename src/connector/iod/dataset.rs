@@ -62,7 +62,7 @@ impl Dataset {
     pub fn open(state: &State, id: u64) -> Result<Dataset> {
         let headers = state.headers(id)?;
         let at = Address(id);
-        let message = |number: u16| headers.get(&number).map(|cell| state.container.bytes(cell)).transpose();
+        let message = |number: u16| headers.get(&number).map(|cell| state.container.bytes_of(&keys::header(id, number), cell)).transpose();
         let needed = |number: u16| message(number)?.ok_or_else(|| no_such(id, "it is not a dataset"));
         let ctx = &Context::DEFAULT;
         let TypeOf { datatype, named } = state.type_of(&needed(kind::DATATYPE)?, id)?;

@@ -8,6 +8,7 @@ use crate::connector::edit::NewReference;
 use crate::connector::{Form as Shown, ObjectKind};
 use crate::format::object_header::kind::{MTIME, REFERENCE_COUNT};
 use crate::iod::keys::{self, OBJECT_TYPE};
+use crate::iod::limits::value_max;
 use crate::iod::range::{KeyRange, Visit, is_empty, overlay};
 use crate::iod::{Body, Cell, Change, Changes, Container, Key, Ranges, Session, Snapshot, merge};
 use foldhash::HashMap;
@@ -218,7 +219,7 @@ impl State {
 
     /// The bytes of a value.
     pub fn bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get(key)?.map(|cell| self.container.bytes(&cell)).transpose()
+        self.get(key)?.map(|cell| self.container.bytes_of(key, &cell)).transpose()
     }
 
     /// Visits the values in a range; that of a dirty chunk is empty.
@@ -278,6 +279,13 @@ impl State {
     pub fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
         if key.len() > keys::KEY_MAX {
             return Err(Error::refused(libc::ENAMETOOLONG, "the name is too long for the container"));
+        }
+        let max = value_max(&key);
+        if bytes.len() as u64 > max {
+            return Err(Error::refused(
+                libc::EFBIG,
+                format!("a value of {} bytes is too long for a container, which takes {max}", bytes.len()),
+            ));
         }
         self.change(key, Body::Cell(Cell::inline(bytes)), Ranges::whole());
         Ok(())

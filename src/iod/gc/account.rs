@@ -7,14 +7,11 @@
 use super::state::{PackId, State, Table};
 use crate::base::{Address, Error, Result};
 use crate::iod::node::Node;
-use crate::iod::record::{self, Delta};
+use crate::iod::record::Delta;
 use crate::iod::subtree::Subtree;
 use crate::iod::{Cell, Container, Data, Entry, Extent, Record, Snapshot};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::{Bound, ControlFlow};
-
-/// Records that are read at once.
-const RECORDS_AT_ONCE: usize = 64;
 
 fn pack(extent: &Extent) -> PackId {
     (extent.session, extent.pack)
@@ -77,7 +74,7 @@ impl State {
 
     /// Moves the floor from `snapshot` to version `target`. Calls `at` with each of the versions
     /// `stops` on the way, and with the target.
-    pub(super) fn pass_to(
+    pub(in crate::iod) fn pass_to(
         &mut self,
         container: &Container,
         snapshot: &mut Snapshot,
@@ -85,35 +82,26 @@ impl State {
         stops: &BTreeSet<u64>,
         at: &mut dyn FnMut(&mut Snapshot) -> Result<()>,
     ) -> Result<()> {
-        let versions: Vec<u64> = (snapshot.version().saturating_add(1)..=target).collect();
         let mut delta = delta_of(container, snapshot.version())?;
-        for group in versions.chunks(RECORDS_AT_ONCE) {
-            for read in container.read_records(group) {
-                let (record, hash, entries) = read?;
-                self.pass(container, snapshot, delta.as_ref(), &record, &entries)?;
-                delta = in_pack(&record);
-                snapshot.advance(&record, hash, &entries)?;
-                if stops.contains(&record.version) {
-                    self.tags.insert(record.version, positive(&self.base));
-                    at(snapshot)?;
-                }
+        container.each_record(snapshot.version(), target, &mut |record, hash, entries| {
+            self.pass(container, snapshot, delta.as_ref(), record, &entries)?;
+            delta = in_pack(record);
+            snapshot.advance_by(record, hash, entries)?;
+            if stops.contains(&record.version) {
+                self.tags.insert(record.version, positive(&self.base));
+                at(snapshot)?;
             }
-        }
+            Ok(())
+        })?;
         at(snapshot)
     }
 
-    /// Counts the records after the last one that was counted.
-    pub(super) fn catch_up(&mut self, container: &Container, versions: &[u64]) -> Result<()> {
-        for group in versions.chunks(RECORDS_AT_ONCE) {
-            for read in container.read_records(group) {
-                let (record, _, entries) = read?;
-                if record.version != self.accounted.saturating_add(1) {
-                    return Err(record::fork(record.version));
-                }
-                self.add_record(&record, &entries);
-            }
-        }
-        Ok(())
+    /// Counts the records after the last one that was counted, up to `last`.
+    pub(in crate::iod) fn catch_up(&mut self, container: &Container, last: u64) -> Result<()> {
+        container.each_record(self.accounted, last, &mut |record, _, entries| {
+            self.add_record(record, &entries);
+            Ok(())
+        })
     }
 }
 

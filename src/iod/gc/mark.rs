@@ -181,8 +181,7 @@ impl Run<'_> {
         }
         let changed = self.state.changed;
         self.state.accounted = target;
-        let versions: Vec<u64> = (target.saturating_add(1)..=self.report.newest).collect();
-        self.state.catch_up(self.container, &versions)?;
+        self.state.catch_up(self.container, self.report.newest)?;
         self.state.changed = self.state.changed.max(changed);
         Ok(())
     }

@@ -114,11 +114,11 @@ impl Run<'_> {
     fn look(&mut self) -> Result<()> {
         self.view = View::read(self.container, self.now, self.options.grace)?;
         let versions = self.container.versions_after(self.state.accounted, usize::MAX)?;
+        let newest = versions.last().copied().unwrap_or(0).max(self.state.accounted);
         if self.state.number > 0 {
-            self.state.catch_up(self.container, &versions)?;
+            self.state.catch_up(self.container, newest)?;
         }
-        let newest = versions.last().copied().unwrap_or(0);
-        self.report.newest = newest.max(self.state.accounted);
+        self.report.newest = newest;
         Ok(())
     }
 

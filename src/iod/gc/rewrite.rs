@@ -96,7 +96,7 @@ impl Run<'_> {
         while !moved.is_empty() {
             let entry = |(key, cell): (&Key, &Cell)| Entry { key: key.clone(), cell: Some(cell.clone()), ranges: Ranges::default() };
             let entries: Vec<Entry> = moved.iter().map(entry).collect();
-            let bytes = encode_delta(&entries);
+            let bytes = encode_delta(&entries)?;
             let delta = match bytes.len() > DELTA_MAX_BYTES {
                 true => {
                     let extent = packs.add(&bytes)?;
