@@ -39,6 +39,28 @@ pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(data)
 }
 
+/// An incremental CRC32C.
+pub struct Crc32c(crc_fast::Digest);
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Crc32c(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
+    }
+}
+
+impl Crc32c {
+    /// Adds bytes.
+    pub fn add(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    /// The checksum of the bytes that were added.
+    pub fn finish(self) -> u32 {
+        // The upper half is 0.
+        u32::try_from(self.0.finalize()).unwrap_or(0)
+    }
+}
+
 /// Computes the lookup3 checksum of `data` with initial value `init` (0 everywhere in HDF5).
 pub fn lookup3(data: &[u8], init: u32) -> u32 {
     let mut sum = Lookup3::new(data.len() as u64, init);
@@ -113,13 +135,16 @@ impl Lookup3 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lookup3, crc32c, lookup3};
+    use super::{Crc32c, Lookup3, crc32c, lookup3};
 
     /// The check value of the catalogue of CRC algorithms, and an iSCSI example of RFC 3720, B.4.
     #[test]
     fn crc32c_known_answers() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        let mut sum = Crc32c::default();
+        b"123456789".chunks(4).for_each(|part| sum.add(part));
+        assert_eq!(sum.finish(), 0xe306_9283);
     }
 
     /// Known answers published with lookup3.c.

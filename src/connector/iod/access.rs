@@ -2,6 +2,7 @@
 
 use super::beside::{Following, Siblings, Trees};
 use super::dataset::Dataset;
+use super::decoding::Decoding;
 use super::external::External;
 use super::original_sources::OriginalSources;
 use super::peer::Peer;
@@ -90,7 +91,7 @@ impl Images {
 }
 
 /// Caches of decoded chunks, and how threads fill them.
-type Caches = (Arc<Mutex<Images>>, Arc<Condvar>, Arc<AtomicUsize>);
+type Caches = (Arc<Mutex<Images>>, Arc<Condvar>, Arc<AtomicUsize>, Arc<Decoding>);
 
 /// See the module's description.
 pub struct IodConnector {
@@ -104,6 +105,8 @@ pub struct IodConnector {
     pub(super) images: Arc<Mutex<Images>>,
     /// A chunk arrived, or could not be fetched.
     pub(super) arrival: Arc<Condvar>,
+    /// Memory and temporary files for decoding chunks.
+    pub(super) decoding: Arc<Decoding>,
     /// Held by the one thread that stores chunks ahead of a commit.
     pub(super) storing: Mutex<()>,
     /// Threads that read ahead.
@@ -154,20 +157,20 @@ impl IodConnector {
         joined: Option<Peer>,
     ) -> Arc<IodConnector> {
         let images = Arc::new(Mutex::new(Images::new(cache_bytes.max(1 << 20))));
-        let caches = (images, Arc::default(), Arc::default());
+        let caches = (images, Arc::default(), Arc::default(), Arc::new(Decoding::new(cache_bytes.max(1 << 20))));
         let dirty_limit = usize::try_from((cache_bytes / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
         Self::with_caches(container, (state, joined), writable, caches, dirty_limit)
     }
 
     /// Shows `state`, another version of the container, with the same caches.
     pub(super) fn sibling(&self, state: State) -> Arc<IodConnector> {
-        let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone());
+        let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone(), self.decoding.clone());
         Self::with_caches(self.container.clone(), (state, None), false, caches, self.dirty_limit)
     }
 
     /// A peer of a transaction that shows `state`, with the same caches and other files.
     pub(super) fn peer_beside(&self, container: Arc<Container>, state: State, joined: Peer) -> Arc<IodConnector> {
-        let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone());
+        let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone(), self.decoding.clone());
         let peer = Self::with_caches(container, (state, Some(joined)), true, caches, self.dirty_limit);
         if let Some(external) = self.external.get() {
             let _ = peer.external.set(external.clone());
@@ -186,13 +189,14 @@ impl IodConnector {
         dirty_limit: usize,
     ) -> Arc<IodConnector> {
         let datasets_max = std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN);
-        let (images, arrival, readers_ahead) = caches;
+        let (images, arrival, readers_ahead, decoding) = caches;
         Arc::new_cyclic(|this| IodConnector {
             container,
             state: RwLock::new(state),
             writable,
             images,
             arrival,
+            decoding,
             storing: Mutex::new(()),
             readers_ahead,
             datasets: Mutex::new(LruCache::new(datasets_max)),
@@ -216,6 +220,7 @@ impl IodConnector {
     /// Changes the memory for decoded chunks.
     pub(super) fn set_images_limit(&self, bytes: u64) {
         self.images.lock().limit = bytes.max(1 << 20);
+        self.decoding.set_cache_bytes(bytes);
     }
 
     /// Bytes that are read ahead of a sequential reader: an eighth of the cache.

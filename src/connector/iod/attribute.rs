@@ -261,12 +261,3 @@ pub(super) fn check(connector: &IodConnector, state: &State, stored: &[u8], (id,
     }
     Ok(())
 }
-
-/// The exact form of elements, at most `limit` bytes.
-pub(super) fn exact(form: &VariableForm, elements: &[u8], size: usize, parts: &Limited<'_>) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    for element in elements.chunks_exact(size.max(1)) {
-        form.exact(element, parts, &mut out)?;
-    }
-    Ok(out)
-}

@@ -20,6 +20,7 @@ use crate::base::value::Elements;
 use crate::base::{Address, Error, Result};
 use crate::dataset::heap::{Heap, HeapStore};
 use crate::format::{Context, Reader, Writer};
+use crate::iod::limits::{CELLS_BYTES_MAX, check_extent};
 use crate::iod::{Data, Key, keys};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -121,7 +122,10 @@ impl LockedCells<'_> {
                 match cached {
                     Some(bytes) => bytes,
                     None => {
-                        let bytes = Arc::new(self.connector.container.read(extent)?);
+                        check_extent("block of cells", extent, CELLS_BYTES_MAX)?;
+                        let permit = self.connector.decoding.enter(extent.len.into());
+                        let bytes = Arc::new(self.connector.container.read_within("block of cells", extent, CELLS_BYTES_MAX)?);
+                        drop(permit);
                         self.connector.images.lock().put(*extent, bytes.clone());
                         bytes
                     }

@@ -7,8 +7,8 @@ use super::access::IodConnector;
 use super::attribute;
 use super::cells::{LockedCells, Place};
 use super::check_bytes::{Pending, Stored};
-use super::content::ELEMENT_MAX;
 use super::dataset::Dataset;
+use super::forms::ELEMENT_MAX;
 use super::paths;
 use super::state::{State, kind_of};
 use super::types::referred;
@@ -308,7 +308,7 @@ impl Checker<'_> {
         let stored = Stored { id, kind, dataset, mask: cell.mask, whole };
         match &cell.data {
             Data::Inline(bytes) => {
-                let decoded = stored.check(bytes.to_vec());
+                let decoded = stored.check(self.connector, bytes.to_vec());
                 self.take(id, decoded);
             }
             Data::Extent(extent) => self.pending.add(*extent, stored),
@@ -323,7 +323,7 @@ impl Checker<'_> {
 
     /// Checks the bytes that wait.
     fn fetch(&mut self) {
-        for (id, decoded) in self.pending.fetch(&self.state.container) {
+        for (id, decoded) in self.pending.fetch(self.connector) {
             self.take(id, decoded);
         }
         (self.progress)(self.done);

@@ -1,10 +1,12 @@
 //! Bytes in packs that a check reads, many at a time by several threads.
 
+use super::access::IodConnector;
 use super::cells;
 use super::coalesce::{each_group, grouped};
 use super::dataset::Dataset;
 use crate::base::{Address, Error, Result};
-use crate::iod::{Container, Extent, keys};
+use crate::iod::limits::{CELLS_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::iod::{Cell, Container, Data, Extent, keys};
 use foldhash::HashMap;
 use std::sync::Arc;
 
@@ -27,9 +29,12 @@ pub(super) struct Stored {
 
 impl Stored {
     /// Checks the value, which has these bytes; returns the bytes of elements that it decoded.
-    pub fn check(&self, bytes: Vec<u8>) -> Result<u64> {
+    pub fn check(&self, connector: &IodConnector, bytes: Vec<u8>) -> Result<u64> {
         match (&self.dataset, self.kind) {
             (Some(d), _) if self.whole => {
+                let stored = bytes.len() as u64;
+                connector.check_whole(d, stored)?;
+                let _permit = connector.decoding.enter(d.decoding_bytes(stored));
                 let decoded = d.decode(bytes, self.mask)?.len();
                 let is_whole = d.pipeline.is_empty() || decoded == d.chunk_len();
                 let short = || Error::corrupt("chunk", Address(self.id), format!("it decodes to {decoded} bytes"));
@@ -38,6 +43,22 @@ impl Stored {
             (None, keys::CELLS) => cells::check_block(&bytes, self.id).map(|()| 0),
             _ => Ok(0),
         }
+    }
+}
+
+impl Stored {
+    /// Reads and checks the value in `extent`; returns the bytes of elements that it decoded.
+    fn read(&self, connector: &IodConnector, extent: &Extent) -> Result<u64> {
+        if let Some(d) = &self.dataset {
+            let cell = Cell { mask: self.mask, data: Data::Extent(*extent) };
+            if connector.is_large(d, &cell) {
+                return connector.decoded(d, &cell).map(|decoded| decoded.len());
+            }
+            connector.check_whole(d, extent.len.into())?;
+            return self.check(connector, connector.container.read_within("chunk", extent, extent.len.into())?);
+        }
+        let max = if self.kind == keys::CELLS { CELLS_BYTES_MAX } else { VALUE_BYTES_MAX };
+        self.check(connector, connector.container.read_within("value", extent, max)?)
     }
 }
 
@@ -64,7 +85,8 @@ impl Pending {
     }
 
     /// Checks what waits; returns the object of each, and the bytes of elements that were decoded.
-    pub fn fetch(&mut self, container: &Container) -> Vec<(u64, Result<u64>)> {
+    pub fn fetch(&mut self, connector: &IodConnector) -> Vec<(u64, Result<u64>)> {
+        let container = &connector.container;
         self.bytes = 0;
         let (mut whole, mut done) = (Vec::new(), Vec::new());
         for (extent, stored) in std::mem::take(&mut self.all) {
@@ -74,7 +96,7 @@ impl Pending {
                 Ok(()) => {}
             }
         }
-        done.extend(each_group(&grouped(whole, |(extent, _)| *extent), &|group| read(container, group)));
+        done.extend(each_group(&grouped(whole, |(extent, _)| *extent), &|group| read(connector, group)));
         // The order of threads is of no matter.
         done.sort_by_key(|(id, _)| *id);
         done
@@ -108,11 +130,16 @@ impl Pending {
 }
 
 /// Reads and checks the extents of one request.
-fn read(container: &Container, request: &[(Extent, Stored)]) -> Vec<(u64, Result<u64>)> {
+fn read(connector: &IodConnector, request: &[(Extent, Stored)]) -> Vec<(u64, Result<u64>)> {
+    if let [(extent, stored)] = request {
+        return vec![(stored.id, stored.read(connector, extent))];
+    }
     let extents: Vec<Extent> = request.iter().map(|(extent, _)| *extent).collect();
-    match container.read_many(&extents) {
+    match connector.container.read_many(&extents) {
         Ok(all) => {
-            let one = |((_, stored), bytes): (&(Extent, Stored), Result<Vec<u8>>)| (stored.id, bytes.and_then(|bytes| stored.check(bytes)));
+            let one = |((_, stored), bytes): (&(Extent, Stored), Result<Vec<u8>>)| {
+                (stored.id, bytes.and_then(|bytes| stored.check(connector, bytes)))
+            };
             request.iter().zip(all).map(one).collect()
         }
         Err(e) => request.iter().map(|(_, stored)| (stored.id, Err(e.clone()))).collect(),

@@ -3,6 +3,7 @@
 use super::access::IodConnector;
 use super::coalesce::groups;
 use super::dataset::Dataset;
+use super::decoding::{Decoded, HELD_BYTES};
 use super::state::State;
 use crate::base::Result;
 use crate::dataset::chunk::pieces::ChunkPieces;
@@ -11,6 +12,10 @@ use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Rows of chunks in one slice of a request.
+const SLICE_ROWS: u64 = 16384;
+/// Metadata of a dataset up to which it is kept decoded, bytes.
+const KEPT_METADATA_BYTES: u64 = 32 << 10;
 /// Threads that read ahead, at most.
 const READERS_AHEAD_MAX: usize = 16;
 
@@ -23,17 +28,21 @@ impl IodConnector {
         let generation = self.generation();
         let dataset = Arc::new(Dataset::open(state, id)?);
         // A reader must not put back what a writer removed meanwhile.
-        if self.generation() == generation {
+        if self.generation() == generation && dataset.metadata_bytes <= KEPT_METADATA_BYTES {
             self.datasets.lock().put(id, dataset.clone());
         }
         Ok(dataset)
     }
 
-    /// Decoded bytes of a chunk in a cell.
+    /// Decoded bytes of a chunk in a cell. Errors: it is too large for the memory.
     pub(super) fn image(&self, d: &Dataset, cell: &Cell) -> Result<Arc<Vec<u8>>> {
+        self.check_whole(d, cell.len())?;
         let decode = |bytes: Vec<u8>| d.decode(bytes, cell.mask).map(Arc::new);
         match &cell.data {
-            Data::Inline(bytes) => decode(bytes.to_vec()),
+            Data::Inline(bytes) => {
+                let _permit = self.decoding.enter(d.decoding_bytes(cell.len()));
+                decode(bytes.to_vec())
+            }
             Data::Extent(extent) => {
                 let mut images = self.images.lock();
                 loop {
@@ -47,7 +56,9 @@ impl IodConnector {
                     self.arrival.wait(&mut images);
                 }
                 drop(images);
-                let image = self.container.read(extent).and_then(decode);
+                let permit = self.decoding.enter(d.decoding_bytes(cell.len()));
+                let image = self.container.read_within("chunk", extent, cell.len()).and_then(decode);
+                drop(permit);
                 let mut images = self.images.lock();
                 images.arriving.remove(extent);
                 if let Ok(image) = &image {
@@ -63,10 +74,14 @@ impl IodConnector {
     /// False: enough threads do that already.
     pub(super) fn fetch_ahead(&self, state: &State, d: &Arc<Dataset>, range: std::ops::Range<u64>) -> Result<bool> {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
+        if len > slice_bytes(d) {
+            return Ok(true);
+        }
         let mut missing = Vec::new();
         for chunk in d.grid.pieces(range.start, len) {
             let Some(cell) = state.get(&d.chunk_key(chunk.chunk))? else { continue };
             if let Data::Extent(extent) = &cell.data
+                && !self.is_large(d, &cell)
                 && self.images.lock().get(extent).is_none()
             {
                 missing.push(cell);
@@ -79,7 +94,7 @@ impl IodConnector {
             return Ok(false);
         }
         let connector = self.shared()?;
-        let groups = groups(&missing);
+        let groups = groups(d, &missing);
         for part in groups.chunks(groups.len().div_ceil(READERS_AHEAD_MAX / 2).max(1)) {
             let (connector, d, part) = (connector.clone(), d.clone(), part.to_vec());
             connector.readers_ahead.fetch_add(1, Ordering::Relaxed);
@@ -98,25 +113,33 @@ impl IodConnector {
     }
 
     /// The first bytes of the chunk `source`, fetched and decoded if need be.
-    fn resolved(&self, d: &Dataset, source: Source) -> Result<Arc<Vec<u8>>> {
+    fn resolved(&self, d: &Dataset, source: Source) -> Result<Decoded> {
         match source {
+            Source::Image(image) => Ok(Decoded::Memory(image)),
+            Source::Cell(cell) => self.decoded(d, &cell),
+            Source::Nothing => Ok(Decoded::Memory(Arc::default())),
+        }
+    }
+
+    /// The first bytes of a chunk, in memory; none if there is no such chunk.
+    pub(super) fn chunk(&self, state: &State, d: &Dataset, key: &[u8]) -> Result<Arc<Vec<u8>>> {
+        match Source::of(state, key)? {
             Source::Image(image) => Ok(image),
             Source::Cell(cell) => self.image(d, &cell),
             Source::Nothing => Ok(Arc::default()),
         }
     }
 
-    /// The first bytes of a chunk; none if there is no such chunk.
-    pub(super) fn chunk(&self, state: &State, d: &Dataset, key: &[u8]) -> Result<Arc<Vec<u8>>> {
-        self.resolved(d, Source::of(state, key)?)
-    }
-
     /// Fills the front of `buf` with the bytes of a dataset from `offset`; returns how many.
     pub(super) fn read_elements(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let n = d.readable(offset, buf.len());
-        for chunk in d.grid.pieces(offset, n) {
-            let image = self.chunk(state, d, &d.chunk_key(chunk.chunk))?;
-            copy_out(d, &chunk, &image, buf);
+        let mut at = offset;
+        for part in buf.get_mut(..n).unwrap_or_default().chunks_mut(slice_bytes(d)) {
+            for chunk in d.grid.pieces(at, part.len()) {
+                let decoded = self.resolved(d, Source::of(state, &d.chunk_key(chunk.chunk))?)?;
+                copy_out(d, &chunk, &decoded, part)?;
+            }
+            at = at.saturating_add(part.len() as u64);
         }
         Ok(n)
     }
@@ -124,24 +147,36 @@ impl IodConnector {
     /// As [`Self::read_elements`]. `state` is not locked while chunks are fetched and decoded.
     pub(super) fn read_unlocked(&self, state: RwLockReadGuard<'_, State>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let n = d.readable(offset, buf.len());
+        if n > slice_bytes(d) {
+            return self.read_elements(&state, d, offset, buf);
+        }
         let locate = |chunk: ChunkPieces| Ok((Source::of(&state, &d.chunk_key(chunk.chunk))?, chunk));
-        let located = d.grid.pieces(offset, n).into_iter().map(locate).collect::<Result<Vec<_>>>()?;
+        let mut located = d.grid.pieces(offset, n).into_iter().map(locate).collect::<Result<Vec<_>>>()?.into_iter().peekable();
         drop(state);
-        let cells = located.iter().filter_map(|(source, _)| if let Source::Cell(cell) = source { Some(cell.clone()) } else { None });
-        let fetched = self.fetch_several(d, &cells.collect::<Vec<_>>());
         let mut passed = Vec::new();
-        for (source, chunk) in located {
-            let extent = match &source {
-                Source::Cell(Cell { data: Data::Extent(extent), .. }) => Some(*extent),
-                _ => None,
-            };
-            let there = extent.and_then(|extent| fetched.get(&extent).cloned());
-            let image = there.map_or_else(|| self.resolved(d, source), Ok)?;
-            if copy_out(d, &chunk, &image, buf) >= image.len() as u64 {
-                passed.extend(extent);
+        while located.peek().is_some() {
+            // As many chunks as one reader may hold.
+            let (mut part, mut cells, mut held) = (Vec::new(), Vec::new(), 0u64);
+            while let Some((source, chunk)) = located.next_if(|_| held < HELD_BYTES) {
+                if let Source::Cell(cell) = &source {
+                    held = held.saturating_add(d.decoded_len(cell.len()));
+                    cells.push(cell.clone());
+                }
+                part.push((source, chunk));
+            }
+            let fetched = self.fetch_several(d, &cells);
+            for (source, chunk) in part {
+                let extent = match &source {
+                    Source::Cell(Cell { data: Data::Extent(extent), .. }) => Some(*extent),
+                    _ => None,
+                };
+                let there = extent.and_then(|extent| fetched.get(&extent).cloned()).map(Decoded::Memory);
+                let decoded = there.map_or_else(|| self.resolved(d, source), Ok)?;
+                if copy_out(d, &chunk, &decoded, buf)? >= decoded.len() {
+                    passed.extend(extent);
+                }
             }
         }
-        drop(fetched);
         if !passed.is_empty() {
             let mut images = self.images.lock();
             passed.into_iter().for_each(|extent| images.pass(extent));
@@ -160,7 +195,8 @@ impl IodConnector {
             sources.push(Source::of(&state, &d.chunk_key(chunk.chunk))?);
         }
         drop(state);
-        sources.into_iter().try_for_each(|source| self.resolved(&d, source).map(drop))
+        let fetch = |source| if let Source::Cell(cell) = source { self.image(&d, &cell).map(drop) } else { Ok(()) };
+        sources.into_iter().try_for_each(fetch)
     }
 }
 
@@ -183,20 +219,22 @@ impl Source {
     }
 }
 
-/// Copies pieces of a chunk into `buf`; bytes that `image` does not have are of the fill value.
+/// Bytes of a request that are read at a time, to bound the number of pieces of tiny chunks.
+fn slice_bytes(d: &Dataset) -> usize {
+    usize::try_from(d.grid.row_bytes().saturating_mul(SLICE_ROWS)).unwrap_or(usize::MAX).max(1)
+}
+
+/// Copies pieces of a chunk into `buf`; bytes that `decoded` does not have are of the fill value.
 /// Returns where the last piece ends in the chunk.
-fn copy_out(d: &Dataset, chunk: &ChunkPieces, image: &[u8], buf: &mut [u8]) -> u64 {
+fn copy_out(d: &Dataset, chunk: &ChunkPieces, decoded: &Decoded, buf: &mut [u8]) -> Result<u64> {
     let mut end = 0;
     for piece in &chunk.pieces {
         for (at, to) in d.grid.rows(piece) {
             end = at.saturating_add(piece.len as u64);
             let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
-            let from = usize::try_from(at).unwrap_or(usize::MAX).min(image.len());
-            let there = image.get(from..from.saturating_add(piece.len).min(image.len())).unwrap_or_default();
-            let (front, rest) = target.split_at_mut(there.len());
-            front.copy_from_slice(there);
-            d.pattern.fill(at.saturating_add(there.len() as u64), rest);
+            let there = decoded.read(at, target)?;
+            d.pattern.fill(at.saturating_add(there as u64), target.get_mut(there..).unwrap_or_default());
         }
     }
-    end
+    Ok(end)
 }

@@ -2,6 +2,7 @@
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
+use super::decoding::HELD_BYTES;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Cell, Data, Extent};
 use foldhash::HashMap;
@@ -22,28 +23,39 @@ pub(super) type Fetched = HashMap<Extent, Arc<Vec<u8>>>;
 /// Divides values in packs into groups that one request each fetches. `place`: where one is.
 pub(super) fn grouped<T>(mut all: Vec<T>, place: impl Fn(&T) -> Extent) -> Vec<Vec<T>> {
     all.sort_unstable_by_key(|value| (place(value).session, place(value).pack, place(value).offset));
-    let mut groups: Vec<Vec<T>> = Vec::new();
+    let (mut groups, mut bytes): (Vec<Vec<T>>, u64) = (Vec::new(), 0);
     for value in all {
         let next = place(&value);
+        // Extents may overlap.
+        bytes = bytes.saturating_add(next.len.into());
         let is_near =
             |group: &&mut Vec<T>| group.first().zip(group.last()).is_some_and(|(first, last)| near(place(first), place(last), next));
-        match groups.last_mut().filter(is_near) {
+        match groups.last_mut().filter(|_| bytes <= REQUEST_BYTES).filter(is_near) {
             Some(group) => group.push(value),
-            None => groups.push(vec![value]),
+            None => {
+                groups.push(vec![value]);
+                bytes = next.len.into();
+            }
         }
     }
     groups
 }
 
 /// Divides chunks in packs into groups that one request each fetches.
-pub(super) fn groups(cells: &[Cell]) -> Vec<Group> {
+///
+/// The decoded chunks of a group are in memory together: few of them if they are long.
+pub(super) fn groups(d: &Dataset, cells: &[Cell]) -> Vec<Group> {
     let in_packs = cells.iter().filter_map(|cell| match &cell.data {
         Data::Extent(extent) => Some((*extent, cell.mask)),
         Data::Inline(_) => None,
     });
     let mut groups = grouped(in_packs.collect(), |(extent, _)| *extent);
     groups.iter_mut().for_each(|group| group.dedup_by_key(|(extent, _)| *extent));
-    groups
+    let most = HELD_BYTES.checked_div(d.grid.chunk_bytes()).and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
+    match d.pipeline.is_empty() {
+        true => groups,
+        false => groups.iter().flat_map(|group| group.chunks(most).map(<[_]>::to_vec)).collect(),
+    }
 }
 
 /// Calls `fetch` with each group, several at once; returns all results.
@@ -83,11 +95,14 @@ impl IodConnector {
             return Vec::new();
         }
         let extents: Vec<Extent> = claimed.iter().map(|(extent, _)| *extent).collect();
+        let bytes = extents.iter().fold(0u64, |n, extent| n.saturating_add(d.decoding_bytes(extent.len.into())));
+        let permit = self.decoding.enter(bytes);
         let stored = self.container.read_many(&extents).unwrap_or_else(|e| {
             tracing::debug!("chunks are fetched one by one: {e}");
             Vec::new()
         });
         let decoded = decode_all(d, &claimed, stored);
+        drop(permit);
         let mut images = self.images.lock();
         for extent in &extents {
             images.arriving.remove(extent);
@@ -105,12 +120,13 @@ impl IodConnector {
         let missing: Vec<Cell> = {
             let mut images = self.images.lock();
             let is_missing = |cell: &&Cell| matches!(&cell.data, Data::Extent(extent) if images.get(extent).is_none());
-            cells.iter().filter(is_missing).cloned().collect()
+            let is_fetched = |cell: &&Cell| !self.is_large(d, cell) && d.check_stored(cell.len()).is_ok();
+            cells.iter().filter(is_fetched).filter(is_missing).cloned().collect()
         };
         if missing.len() < 2 {
             return Fetched::default();
         }
-        each_group(&groups(&missing), &|group| self.fetch_group(d, group)).into_iter().collect()
+        each_group(&groups(d, &missing), &|group| self.fetch_group(d, group)).into_iter().collect()
     }
 }
 
@@ -151,7 +167,10 @@ mod tests {
 
     #[test]
     fn chunks_near_each_other_are_one_group() {
-        let lens = |cells: &[Cell]| groups(cells).iter().map(Vec::len).collect::<Vec<_>>();
+        let c = open(&empty());
+        let id = c.create_dataset(c.root(), b"d", &spec("u1", &[4 << 20])).unwrap();
+        let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+        let lens = |cells: &[Cell]| groups(&d, cells).iter().map(Vec::len).collect::<Vec<_>>();
         let near: Vec<Cell> = (0..64).rev().map(|n| cell(1, n << 16, 1 << 16)).collect();
         assert_eq!(lens(&near), [64]);
         assert_eq!(lens(&[cell(1, 0, 10), cell(1, GAP_BYTES + 10, 10)]), [2]);
@@ -160,6 +179,9 @@ mod tests {
         let far: Vec<Cell> = (0..12).map(|n| cell(1, n << 20, 1 << 20)).collect();
         assert_eq!(lens(&far), [8, 4]);
         assert_eq!(lens(&[cell(1, 5, 10), cell(1, 5, 10)]), [1]);
+        // Overlapping extents count with all of their bytes.
+        let overlapping: Vec<Cell> = (0..16).map(|n| cell(1, n, 1 << 20)).collect();
+        assert_eq!(lens(&overlapping), [8, 8]);
         assert_eq!(lens(&[cell(1, 0, u32::MAX), cell(1, u64::from(u32::MAX), 1)]), [1, 1]);
     }
 

@@ -8,6 +8,7 @@ use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
 use crate::iod::cell::INLINE_MAX_BYTES;
+use crate::iod::limits::DELTA_ENTRIES_MAX;
 use crate::iod::merge::{Merged, Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
 use crate::iod::rules::{Rule, keeps};
@@ -19,6 +20,8 @@ use std::sync::Arc;
 const ENCODED_AT_ONCE: usize = 64;
 /// Ids that a session has at least when an operation begins.
 const IDS_MIN: u64 = 1 << 16;
+/// Changes that are committed before the next operation begins.
+const CHANGES_MAX: usize = DELTA_ENTRIES_MAX / 4;
 
 fn poisoned(reason: &str) -> Error {
     let remedy = "write 'discard' to .h5dir/refused to drop the changes since the commit before it, or mount again";
@@ -301,8 +304,12 @@ impl IodConnector {
         }
     }
 
-    /// Begins another session if the present one has few ids left.
+    /// Begins another session if the present one has few ids left. Commits before the changes are
+    /// too many for one delta.
     pub(super) fn keep_ids(&self, state: &mut State) -> Result<()> {
+        if state.changes.len() >= CHANGES_MAX && self.joined.is_none() {
+            self.commit_all(state)?;
+        }
         if state.session.as_ref().is_none_or(|session| session.ids_left() >= IDS_MIN) {
             return Ok(());
         }

@@ -1,13 +1,9 @@
 //! Bytes of a dataset as a file, always those of the present state.
 
 use super::access::IodConnector;
-use super::attribute::exact;
-use super::cells::{LockedCells, Place};
 use super::dataset::{Dataset, Storage};
+use super::forms::{Index, Parts};
 use super::state::State;
-use crate::base::newlines::Newlines;
-use crate::base::parts::Limited;
-use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
 use crate::connector::{Chunks, Content, Form};
 use crate::dataset::layout::Seek;
@@ -17,27 +13,10 @@ use parking_lot::Mutex;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-/// Elements whose form is made at a time.
-const BATCH: u64 = 1024;
-/// Most variable-length elements of a dataset.
-const VARIABLE_MAX: u64 = 1 << 30;
-/// Longest form of one element, bytes.
-pub(super) const ELEMENT_MAX: u64 = 64 << 20;
-/// Strings with newlines that are described: an extended attribute has no room for more.
-const NEWLINES_MAX: usize = 1 << 14;
 /// Stored chunks of a dataset that are counted each time its storage is asked for.
 const COUNTED_CHUNKS: usize = 4096;
 /// Smallest and largest preferred I/O size, bytes.
 const BLOCK_SIZES: (u64, u64) = (4096, 4 << 20);
-
-/// The form of variable-length elements, as of a generation.
-struct Index {
-    generation: u64,
-    /// End of the form of each batch, bytes.
-    ends: Vec<u64>,
-    /// The batch that was read last.
-    last: Option<(usize, Arc<Vec<u8>>)>,
-}
 
 /// See the module's description.
 pub(super) struct IodContent {
@@ -73,112 +52,23 @@ impl IodContent {
         }
     }
 
-    /// The form of batch `n` of elements.
-    fn batch(&self, state: &State, d: &Dataset, n: u64) -> Result<Vec<u8>> {
-        batch_form(&self.connector, state, d, self.is_lines(d), n)
-    }
-
-    /// Calls `f` with the index of the present generation.
-    fn with_index<R>(&self, state: &State, d: &Dataset, f: impl FnOnce(&mut Index) -> Result<R>) -> Result<R> {
+    /// Calls `f` with the index of the present generation, and the parts that it is made of.
+    fn with_index<R>(&self, state: &State, d: &Dataset, f: impl FnOnce(&mut Index, Parts<'_>) -> Result<R>) -> Result<R> {
         let generation = self.connector.generation();
+        let parts = || Parts::new(&self.connector, state, d, self.is_lines(d));
         let mut index = self.index.lock();
         if index.as_ref().is_none_or(|i| i.generation != generation) {
-            let (mut ends, mut end) = (Vec::new(), 0u64);
-            if d.elements() > VARIABLE_MAX {
-                return Err(Error::limit("dataset", Address(self.id), "more than 2^30 variable-length elements"));
-            }
-            for n in 0..d.elements().div_ceil(BATCH) {
-                end = end.saturating_add(self.batch(state, d, n)?.len() as u64);
-                ends.push(end);
-            }
-            *index = Some(Index { generation, ends, last: None });
+            *index = Some(Index::new(generation, parts()?)?);
         }
         match index.as_mut() {
-            Some(index) => f(index),
+            Some(index) => f(index, parts()?),
             None => Err(Error::corrupt("dataset", Address(self.id), "its form is not known")),
         }
     }
 
     fn read_form(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.with_index(state, d, |index| {
-            let mut done = 0usize;
-            while done < buf.len() {
-                let at = offset.saturating_add(done as u64);
-                let n = index.ends.partition_point(|end| *end <= at);
-                if n >= index.ends.len() {
-                    break;
-                }
-                let start = n.checked_sub(1).and_then(|before| index.ends.get(before)).copied().unwrap_or(0);
-                let bytes = match &index.last {
-                    Some((last, bytes)) if *last == n => bytes.clone(),
-                    _ => Arc::new(self.batch(state, d, n as u64)?),
-                };
-                let from = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
-                let part = bytes.get(from..).unwrap_or_default();
-                let target = buf.get_mut(done..).unwrap_or_default();
-                let len = part.len().min(target.len());
-                if len == 0 {
-                    return Err(Error::corrupt("dataset", Address(self.id), "its form changed while it was read"));
-                }
-                target.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-                index.last = Some((n, bytes));
-                done = done.saturating_add(len);
-            }
-            Ok(done)
-        })
+        self.with_index(state, d, |index, mut parts| index.read(&mut parts, offset, buf))
     }
-}
-
-/// Batch `n` of the elements of `d`, as stored.
-fn batch_bytes(connector: &IodConnector, state: &State, d: &Dataset, n: u64) -> Result<Vec<u8>> {
-    let first = n.saturating_mul(BATCH);
-    let count = d.elements().saturating_sub(first).min(BATCH);
-    let size = usize::try_from(d.element_size).unwrap_or(usize::MAX);
-    let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(size)).filter(|n| *n <= 64 << 20);
-    let too_large = || Error::limit("dataset", Address(d.id), "elements too large for variable-length data");
-    let mut raw = vec![0; len.ok_or_else(too_large)?];
-    connector.read_elements(state, d, first.saturating_mul(d.element_size), &mut raw)?;
-    Ok(raw)
-}
-
-/// The form of batch `n` of the elements of `d`: lines, or the exact form.
-pub(super) fn batch_form(connector: &IodConnector, state: &State, d: &Dataset, lines: bool, n: u64) -> Result<Vec<u8>> {
-    let raw = batch_bytes(connector, state, d, n)?;
-    let size = usize::try_from(d.element_size).unwrap_or(usize::MAX);
-    let place = Place::Dataset(d.id);
-    let cells = LockedCells { connector, state, place: &place };
-    let form = VariableForm::of(&d.datatype);
-    let limited = Limited { parts: &cells, limit: ELEMENT_MAX };
-    if !lines {
-        return exact(&form, &raw, size, &limited);
-    }
-    let mut out = Vec::new();
-    for element in raw.chunks_exact(size.max(1)) {
-        form.line(element, &limited, &mut out)?;
-    }
-    Ok(out)
-}
-
-/// Newlines inside the strings of `d`; `None`: inside more than [`NEWLINES_MAX`] strings.
-pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> Result<Option<Newlines>> {
-    let place = Place::Dataset(d.id);
-    let cells = LockedCells { connector, state, place: &place };
-    let (form, limited) = (VariableForm::of(&d.datatype), Limited { parts: &cells, limit: ELEMENT_MAX });
-    let (mut newlines, mut skip) = (Newlines::default(), 0u64);
-    for n in 0..d.elements().div_ceil(BATCH) {
-        let raw = batch_bytes(connector, state, d, n)?;
-        for element in raw.chunks_exact(usize::try_from(d.element_size).unwrap_or(usize::MAX).max(1)) {
-            let mut line = Vec::new();
-            form.line(element, &limited, &mut line)?;
-            // The last newline ends the line.
-            match (memchr::memchr_iter(b'\n', &line).count() as u64).saturating_sub(1) {
-                0 => skip = skip.saturating_add(1),
-                _ if newlines.strings() >= NEWLINES_MAX => return Ok(None),
-                inside => newlines.push(std::mem::take(&mut skip), inside),
-            }
-        }
-    }
-    Ok(Some(newlines))
 }
 
 /// Bytes of the first `max` values in a range, and the key of the next one.
@@ -256,7 +146,7 @@ impl Content for IodContent {
         match (d.datatype.contains_vlen(), self.written(&state, &d)) {
             (false, _) => Ok(d.size),
             (true, Some(bytes)) => Ok(bytes.len() as u64),
-            (true, None) => self.with_index(&state, &d, |index| Ok(index.ends.last().copied().unwrap_or(0))),
+            (true, None) => self.with_index(&state, &d, |index, _| Ok(index.len())),
         }
     }
 

@@ -55,6 +55,8 @@ pub(super) struct Dataset {
     pub grid: ByteGrid,
     /// Bytes of all elements.
     pub size: u64,
+    /// Stored bytes of its metadata.
+    pub metadata_bytes: u64,
 }
 
 impl Dataset {
@@ -79,7 +81,8 @@ impl Dataset {
             Class::Chunked(c) if c.sections.is_none() => Storage::Chunked(c.chunk_dims),
             _ => return Err(Error::unsupported("data layout message", at, "a layout that containers do not have")),
         };
-        Ok(Dataset { named, ..Dataset::of(id, datatype, space, fill, storage, pipeline)? })
+        let metadata_bytes = headers.values().fold(0u64, |n, cell| n.saturating_add(cell.len()));
+        Ok(Dataset { named, metadata_bytes, ..Dataset::of(id, datatype, space, fill, storage, pipeline)? })
     }
 
     /// A dataset of these properties.
@@ -98,7 +101,7 @@ impl Dataset {
             return Err(Error::limit("dataset", Address(id), "chunks of 4 GiB"));
         }
         let pattern = FillPattern::of(&fill, element_size);
-        Ok(Dataset { id, datatype, named: None, space, element_size, fill, pattern, storage, pipeline, grid, size })
+        Ok(Dataset { id, datatype, named: None, space, element_size, fill, pattern, storage, pipeline, grid, size, metadata_bytes: 0 })
     }
 
     /// Bytes that a read of `len` bytes from `offset` gets.

@@ -5,8 +5,8 @@
 
 use super::access::IodConnector;
 use super::cells::NewCells;
-use super::content::{batch_form, newlines};
 use super::dataset::Dataset;
+use super::forms::{self, Parts, newlines};
 use super::state::{Form, State};
 use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
@@ -70,18 +70,7 @@ impl IodConnector {
 
     /// The form of all elements that a dataset has.
     pub(super) fn whole_form(&self, state: &State, d: &Dataset, lines: bool) -> Result<Vec<u8>> {
-        let (mut all, mut n) = (Vec::new(), 0u64);
-        loop {
-            let part = batch_form(self, state, d, lines, n)?;
-            if part.is_empty() {
-                return Ok(all);
-            }
-            all.extend(part);
-            if all.len() as u64 > FORM_MAX {
-                return Err(large());
-            }
-            n = n.saturating_add(1);
-        }
+        forms::whole(Parts::new(self, state, d, lines)?, FORM_MAX)?.ok_or_else(large)
     }
 
     /// Writes bytes of the form.

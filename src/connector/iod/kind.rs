@@ -112,8 +112,16 @@ fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) 
     if let Some(directory) = &cache {
         used.push((directory.directory().as_fd().try_clone_to_owned().map_err(io)?, true));
     }
-    let used = used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
+    let mut used: Vec<UsedDirectory> =
+        used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
+    used.extend(used_temporary().map_err(io)?);
     Ok(LocatedStore { store: Arc::new(store), used, cache, external: None, parent: Some(parent) })
+}
+
+/// The directory of temporary files.
+fn used_temporary() -> io::Result<Option<UsedDirectory>> {
+    let Some(temporary) = temporary_directory() else { return Ok(None) };
+    Ok(Some(UsedDirectory { directory: temporary.as_fd().try_clone_to_owned()?, written: true, tree: false }))
 }
 
 /// The store at `path`; `written`: objects are made in it.
@@ -125,9 +133,7 @@ fn located(path: &Path, options: &crate::base::remote::RemoteOptions, written: b
     let store = local(path, folder, false)?;
     let io = |source| OpenError::Open { path: path.to_owned(), source };
     let mut used = vec![UsedDirectory { directory: store.root().as_fd().try_clone_to_owned().map_err(io)?, written, tree: true }];
-    if let Some(temporary) = temporary_directory() {
-        used.push(UsedDirectory { directory: temporary.as_fd().try_clone_to_owned().map_err(io)?, written: true, tree: false });
-    }
+    used.extend(used_temporary().map_err(io)?);
     Ok(LocatedStore { store: Arc::new(store), used, cache: None, external: None, parent: None })
 }
 

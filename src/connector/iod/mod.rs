@@ -42,11 +42,15 @@ mod contest_tests;
 mod costs_tests;
 mod create;
 mod dataset;
+mod decoding;
+#[cfg(test)]
+mod decoding_tests;
 mod diff;
 mod edit;
 mod external;
 mod following;
 mod form;
+mod forms;
 #[cfg(test)]
 mod history_tests;
 mod ids;
@@ -254,7 +258,7 @@ impl Connector for IodConnector {
         }
         let state = self.state.read_recursive();
         let dataset = self.dataset_of(&state, own(id)?)?;
-        content::newlines(self, &state, &dataset)
+        forms::newlines(self, &state, &dataset)
     }
 
     fn elements(&self, id: ObjectId) -> Result<Value> {

@@ -79,8 +79,9 @@ impl StoredChunks for IodStoredChunks {
     }
 
     fn next(&self, after: Option<&[u64]>, budget: u64) -> Result<Vec<StoredChunk>> {
+        let d = self.connector.dataset_of(&self.connector.state.read_recursive(), self.id)?;
         let (places, cells): (Vec<Vec<u64>>, Vec<Cell>) = self.cells(after, budget)?.into_iter().unzip();
-        let mut fetched = self.connector.fetch_stored(&cells)?;
+        let mut fetched = self.connector.fetch_stored(&d, &cells)?;
         let chunk = |(scaled, cell): (Vec<u64>, &Cell)| {
             let bytes = match &cell.data {
                 Data::Inline(bytes) => bytes.to_vec(),
@@ -96,7 +97,7 @@ impl StoredChunks for IodStoredChunks {
 
 impl IodConnector {
     /// The stored bytes of values in packs, by few requests.
-    fn fetch_stored(&self, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
+    fn fetch_stored(&self, d: &Dataset, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
         let fetch = |group: &[(Extent, u32)]| {
             let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
             match self.container.read_many(&extents) {
@@ -104,7 +105,7 @@ impl IodConnector {
                 Err(e) => vec![Err(e)],
             }
         };
-        each_group(&groups(cells), &fetch).into_iter().collect()
+        each_group(&groups(d, cells), &fetch).into_iter().collect()
     }
 
     /// Where chunks are in the original `number`, of which each is read: it may have changed, or

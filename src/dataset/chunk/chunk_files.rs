@@ -17,6 +17,7 @@ use crate::filter::{FilterError, shuffle};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::fs::File;
+use std::hash::Hash;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -137,6 +138,30 @@ impl ChunkFile {
         Ok(ChunkFile { file, len, shuffle: plan.shuffle })
     }
 
+    /// Copies a chunk of `len` bytes that is stored without filters. `read` fills a buffer with
+    /// stored bytes from an offset in the chunk.
+    pub(crate) fn copied(len: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>, at: Address) -> Result<ChunkFile> {
+        let io = |e: std::io::Error| Error::io("write a temporary file", at, &e);
+        let file = temporary::file().map_err(io)?;
+        file.set_len(len).map_err(io)?;
+        let (mut piece, mut from) = (vec![0u8; STREAM_PIECE_BYTES], 0u64);
+        while from < len {
+            let n = usize::try_from(len.saturating_sub(from)).unwrap_or(STREAM_PIECE_BYTES).min(STREAM_PIECE_BYTES);
+            let part = piece.get_mut(..n).unwrap_or_default();
+            read(from, part)?;
+            if part.iter().any(|b| *b != 0) {
+                file.write_all_at(part, from).map_err(io)?;
+            }
+            from = from.saturating_add(n as u64);
+        }
+        Ok(ChunkFile { file, len, shuffle: None })
+    }
+
+    /// Bytes of the chunk.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Writes a chunk that was decoded whole, `bytes`, to a file. `at`: its address, for errors.
     pub(crate) fn from_decoded(bytes: &[u8], at: Address) -> Result<ChunkFile> {
         let io = |e: std::io::Error| Error::io("write a temporary file", at, &e);
@@ -225,13 +250,13 @@ impl Writer<'_> {
 #[derive(Default)]
 struct Entry(Mutex<Option<Result<Arc<ChunkFile>>>>);
 
-/// LRU cache of decoded chunks in temporary files.
-pub(crate) struct ChunkFiles {
-    entries: Mutex<LruCache<ChunkKey, (u64, Arc<Entry>)>>,
+/// LRU cache of decoded chunks in temporary files. `K` identifies a chunk and its bytes.
+pub(crate) struct ChunkFiles<K: Hash + Eq = ChunkKey> {
+    entries: Mutex<LruCache<K, (u64, Arc<Entry>)>>,
     capacity: u64,
 }
 
-impl ChunkFiles {
+impl<K: Hash + Eq> ChunkFiles<K> {
     /// A cache of at most `capacity` bytes; 0: no chunk fits.
     pub(crate) fn new(capacity: u64) -> Self {
         ChunkFiles { entries: Mutex::new(LruCache::unbounded()), capacity }
@@ -247,35 +272,16 @@ impl ChunkFiles {
         self.entries.lock().iter().map(|(_, (n, _))| *n).sum()
     }
 
-    /// Drops every chunk.
-    pub(crate) fn clear(&self) {
-        self.entries.lock().clear();
-    }
-
-    /// Drops the chunk `key`.
-    pub(crate) fn remove(&self, key: ChunkKey) {
-        self.entries.lock().pop(&key);
-    }
-
-    /// Drops every chunk of `dataset`.
-    pub(crate) fn forget(&self, dataset: DatasetKey) {
-        let mut entries = self.entries.lock();
-        let keys: Vec<_> = entries.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, _)| *k).collect();
-        for key in keys {
-            entries.pop(&key);
-        }
-    }
-
     /// Returns the chunk `key` of `len` bytes; calls `make` to decode it on a miss.
     ///
     /// Waits if another thread is decoding the chunk. Caches decoding errors, but not I/O errors.
-    pub(crate) fn get(&self, key: ChunkKey, len: u64, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
+    pub(crate) fn get(&self, key: K, len: u64, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
         let entry = {
             let mut entries = self.entries.lock();
             match entries.get(&key) {
                 Some((_, e)) => e.clone(),
                 None => {
-                    let held = |entries: &LruCache<ChunkKey, (u64, Arc<Entry>)>| entries.iter().map(|(_, (n, _))| *n).sum::<u64>();
+                    let held = |entries: &LruCache<K, (u64, Arc<Entry>)>| entries.iter().map(|(_, (n, _))| *n).sum::<u64>();
                     while entries.len() >= FILES_MAX || held(&entries).saturating_add(len) > self.capacity {
                         if entries.pop_lru().is_none() {
                             break;
@@ -297,6 +303,27 @@ impl ChunkFiles {
             *slot = Some(made.clone());
         }
         made
+    }
+}
+
+impl ChunkFiles {
+    /// Drops every chunk.
+    pub(crate) fn clear(&self) {
+        self.entries.lock().clear();
+    }
+
+    /// Drops the chunk `key`.
+    pub(crate) fn remove(&self, key: ChunkKey) {
+        self.entries.lock().pop(&key);
+    }
+
+    /// Drops every chunk of `dataset`.
+    pub(crate) fn forget(&self, dataset: DatasetKey) {
+        let mut entries = self.entries.lock();
+        let keys: Vec<_> = entries.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, _)| *k).collect();
+        for key in keys {
+            entries.pop(&key);
+        }
     }
 }
 

@@ -1,0 +1,260 @@
+//! Memory for decoding chunks: a gate that bounds concurrent decodes, and temporary files for
+//! chunks that are too large for the cache.
+
+use super::access::IodConnector;
+use super::dataset::Dataset;
+use crate::base::checksum::Crc32c;
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::chunk_files::{ChunkFile, ChunkFiles, StreamPlan};
+use crate::dataset::chunk::gate::{Gate, Permit};
+use crate::dataset::chunk::temporary;
+use crate::iod::{Cell, Data, Extent};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Least memory of concurrent decodes, bytes.
+const DECODING_MIN_BYTES: u64 = 128 << 20;
+/// Smallest chunk whose decode needs a permit, bytes.
+const GATED_MIN_BYTES: u64 = 1 << 20;
+/// Chunks up to this size are decoded in memory whatever the cache size, bytes.
+const MEMORY_MIN_BYTES: u64 = 32 << 20;
+/// Chunks up to this size are decoded whole whatever the cache size, if their filters or a writer
+/// need it, bytes.
+const WHOLE_MIN_BYTES: u64 = 64 << 20;
+/// Chunks up to this size are inflated to a temporary file whatever the cache size, bytes.
+const STREAMED_MIN_BYTES: u64 = 2 << 30;
+/// Size of the temporary files, in multiples of the cache.
+const FILES_FACTOR: u64 = 16;
+/// Least size of the temporary files, bytes.
+const FILES_MIN_BYTES: u64 = 256 << 20;
+/// Bytes by which the stored form of a chunk may be longer than twice the chunk.
+const STORED_SLACK_BYTES: u64 = 64 << 10;
+/// Stored bytes that are read at a time.
+const PIECE_BYTES: usize = 4 << 20;
+/// Decoded bytes of the chunks that one reader holds at once, unless it is one chunk.
+pub(super) const HELD_BYTES: u64 = 32 << 20;
+
+/// Memory and files that all connectors of a container share.
+pub(super) struct Decoding {
+    gate: Gate,
+    files: ChunkFiles<(u64, Extent)>,
+    /// Bytes of the cache of decoded chunks.
+    cache_bytes: AtomicU64,
+}
+
+impl Decoding {
+    pub fn new(cache_bytes: u64) -> Decoding {
+        let files = cache_bytes.saturating_mul(FILES_FACTOR).max(FILES_MIN_BYTES).min(temporary::free_space() / 2);
+        let gate = Gate::new((cache_bytes / 8).max(DECODING_MIN_BYTES));
+        Decoding { gate, files: ChunkFiles::new(files), cache_bytes: AtomicU64::new(cache_bytes) }
+    }
+
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        self.cache_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Waits until `bytes` may be decoded. The caller waits for no other thread meanwhile.
+    pub fn enter(&self, bytes: u64) -> Option<Permit<'_>> {
+        (bytes >= GATED_MIN_BYTES).then(|| self.gate.enter(bytes))
+    }
+
+    /// True if a chunk of `len` decoded bytes is kept in a temporary file.
+    pub fn is_large(&self, len: u64) -> bool {
+        len > MEMORY_MIN_BYTES.max(self.cache_bytes.load(Ordering::Relaxed) / 4)
+    }
+
+    fn whole_max(&self) -> u64 {
+        WHOLE_MIN_BYTES.max(self.cache_bytes.load(Ordering::Relaxed) / 4)
+    }
+}
+
+/// A decoded chunk.
+#[derive(Clone)]
+pub(super) enum Decoded {
+    /// Its first bytes; all others have the fill value.
+    Memory(Arc<Vec<u8>>),
+    /// As [`Decoded::Memory`], in a temporary file.
+    File(Arc<ChunkFile>),
+}
+
+impl Decoded {
+    /// Number of its bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Decoded::Memory(bytes) => bytes.len() as u64,
+            Decoded::File(file) => file.len(),
+        }
+    }
+
+    /// Fills the front of `buf` with its bytes from `at`; returns how many there are.
+    pub fn read(&self, at: u64, buf: &mut [u8]) -> Result<usize> {
+        let there = usize::try_from(self.len().saturating_sub(at)).unwrap_or(usize::MAX).min(buf.len());
+        let front = buf.get_mut(..there).unwrap_or_default();
+        match self {
+            Decoded::Memory(bytes) => {
+                let from = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+                front.copy_from_slice(bytes.get(from..from.saturating_add(there)).unwrap_or_default());
+            }
+            Decoded::File(file) if there > 0 => file.read(at, front)?,
+            Decoded::File(_) => {}
+        }
+        Ok(there)
+    }
+}
+
+impl Dataset {
+    /// Bytes that the chunk in a cell has when it is decoded.
+    pub(super) fn decoded_len(&self, cell_bytes: u64) -> u64 {
+        if self.pipeline.is_empty() { cell_bytes } else { self.grid.chunk_bytes() }
+    }
+
+    /// Memory for decoding a chunk of `stored` bytes.
+    pub(super) fn decoding_bytes(&self, stored: u64) -> u64 {
+        match self.pipeline.is_empty() {
+            true => stored,
+            false => self.grid.chunk_bytes().saturating_mul(2).saturating_add(stored),
+        }
+    }
+
+    /// Errors: a chunk has more stored bytes than any filter makes of it.
+    pub(super) fn check_stored(&self, stored: u64) -> Result<()> {
+        let len = self.grid.chunk_bytes();
+        let most = if self.pipeline.is_empty() { len } else { len.saturating_mul(2).saturating_add(STORED_SLACK_BYTES) };
+        if stored <= most {
+            return Ok(());
+        }
+        Err(Error::corrupt("chunk", Address(self.id), format!("{stored} stored bytes for {len} of a chunk")))
+    }
+
+    /// True if the filters of a chunk with this mask were all left out.
+    fn is_plain(&self, mask: u32) -> bool {
+        let skipped = |i: usize| u32::try_from(i).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 != 0;
+        (0..self.pipeline.filters.len()).all(skipped)
+    }
+}
+
+fn refused(d: &Dataset, len: u64, need: u64) -> Error {
+    let detail = format!("chunks of {len} bytes are too large for the caches: use a --cache-size of {need}");
+    Error::limit("chunk", Address(d.id), detail)
+}
+
+impl IodConnector {
+    /// True if the chunk in a cell is decoded to a temporary file.
+    pub(super) fn is_large(&self, d: &Dataset, cell: &Cell) -> bool {
+        self.decoding.is_large(d.decoded_len(cell.len()))
+    }
+
+    /// Errors: the chunk in a cell is too large to be decoded in memory.
+    pub(super) fn check_whole(&self, d: &Dataset, stored: u64) -> Result<()> {
+        d.check_stored(stored)?;
+        let len = d.decoded_len(stored);
+        if len <= self.decoding.whole_max() { Ok(()) } else { Err(refused(d, len, len.saturating_mul(4))) }
+    }
+
+    /// The decoded chunk in a cell, for reading.
+    pub(super) fn decoded(&self, d: &Dataset, cell: &Cell) -> Result<Decoded> {
+        match &cell.data {
+            Data::Extent(extent) if self.is_large(d, cell) => self.decoded_file(d, extent, cell.mask).map(Decoded::File),
+            _ => self.image(d, cell).map(Decoded::Memory),
+        }
+    }
+
+    /// A large chunk in a temporary file.
+    fn decoded_file(&self, d: &Dataset, extent: &Extent, mask: u32) -> Result<Arc<ChunkFile>> {
+        let (stored, files) = (u64::from(extent.len), &self.decoding.files);
+        d.check_stored(stored)?;
+        let len = d.decoded_len(stored);
+        let most = STREAMED_MIN_BYTES.max(self.decoding.cache_bytes.load(Ordering::Relaxed));
+        let plan = StreamPlan::of(&d.pipeline, mask, len);
+        let is_plain = d.is_plain(mask);
+        let is_whole = !is_plain && plan.is_none();
+        if len > files.capacity() || !is_whole && len > most {
+            return Err(refused(d, len, len));
+        }
+        if is_whole {
+            self.check_whole(d, stored)?;
+        }
+        files.get((d.id, *extent), len, || {
+            let Some(plan) = plan.filter(|_| !is_plain) else {
+                return if is_plain { self.copied(d, extent) } else { self.decoded_whole(d, extent, mask) };
+            };
+            let mut pieces = Pieces::new(self, extent);
+            let file = ChunkFile::inflate(plan, len, stored, &mut |at, buf| pieces.read(at, buf), Address(d.id))?;
+            pieces.finish().map(|()| file)
+        })
+    }
+
+    /// The bytes of a chunk without filters.
+    fn copied(&self, d: &Dataset, extent: &Extent) -> Result<ChunkFile> {
+        let len = u64::from(extent.len);
+        if !d.pipeline.is_empty() && len != d.grid.chunk_bytes() {
+            return Err(Error::corrupt("chunk", Address(d.id), format!("it has {len} bytes, and not those of a chunk")));
+        }
+        let mut pieces = Pieces::new(self, extent);
+        let file = ChunkFile::copied(len, &mut |at, buf| pieces.read(at, buf), Address(d.id))?;
+        pieces.finish().map(|()| file)
+    }
+
+    fn decoded_whole(&self, d: &Dataset, extent: &Extent, mask: u32) -> Result<ChunkFile> {
+        let stored = u64::from(extent.len);
+        let _permit = self.decoding.enter(d.decoding_bytes(stored));
+        let bytes = self.container.read_within("chunk", extent, stored)?;
+        ChunkFile::from_decoded(&d.decode(bytes, mask)?, Address(d.id))
+    }
+}
+
+/// Reads an extent from its beginning to its end, piece by piece, and verifies its checksum.
+struct Pieces<'a> {
+    connector: &'a IodConnector,
+    extent: &'a Extent,
+    piece: Vec<u8>,
+    /// Place of `piece` in the extent.
+    at: u64,
+    sum: Crc32c,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(connector: &'a IodConnector, extent: &'a Extent) -> Self {
+        Pieces { connector, extent, piece: Vec::new(), at: 0, sum: Crc32c::default() }
+    }
+
+    fn end(&self) -> u64 {
+        self.at.saturating_add(self.piece.len() as u64)
+    }
+
+    /// Reads the next piece; false: there is none.
+    fn advance(&mut self) -> Result<bool> {
+        self.at = self.end();
+        let len = usize::try_from(u64::from(self.extent.len).saturating_sub(self.at)).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        self.piece.resize(len, 0);
+        if len > 0 {
+            self.connector.container.read_part(self.extent, self.at, &mut self.piece)?;
+            self.sum.add(&self.piece);
+        }
+        Ok(len > 0)
+    }
+
+    /// Fills `buf` from `at`, which does not decrease from call to call.
+    fn read(&mut self, at: u64, buf: &mut [u8]) -> Result<()> {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let from = at.saturating_add(done as u64);
+            if from >= self.end() && !self.advance()? {
+                return Err(self.connector.container.damaged(self.extent));
+            }
+            let skip = usize::try_from(from.saturating_sub(self.at)).unwrap_or(usize::MAX);
+            let part = self.piece.get(skip..).unwrap_or_default();
+            let target = buf.get_mut(done..).unwrap_or_default();
+            let n = part.len().min(target.len());
+            target.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+            done = done.saturating_add(n);
+        }
+        Ok(())
+    }
+
+    /// Errors: the bytes have another checksum.
+    fn finish(mut self) -> Result<()> {
+        while self.advance()? {}
+        if self.sum.finish() == self.extent.checksum { Ok(()) } else { Err(self.connector.container.damaged(self.extent)) }
+    }
+}

@@ -1,0 +1,136 @@
+//! Chunks that are too large for the cache, and forms of many elements.
+
+use super::access::IodConnector;
+use super::tests::{bytes, empty, open, spec};
+use crate::connector::edit::Edit;
+use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form, ObjectId};
+use crate::iod::{Body, Cell, Data, Extent, PackWriter, Ranges};
+use std::io::Write;
+
+const STRING: &str = r#"{"class":"H5T_STRING","charSet":"H5T_CSET_UTF8","strPad":"H5T_STR_NULLTERM","length":"H5T_VARIABLE"}"#;
+/// Decoded bytes of a large chunk: the caches of these tests have 1 MiB.
+const LARGE: u64 = 40 << 20;
+
+fn zlib(zeros: u64, tail: &[u8]) -> Vec<u8> {
+    let mut z = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    let piece = vec![0; 1 << 20];
+    let mut left = zeros;
+    while left > 0 {
+        let n = left.min(1 << 20);
+        z.write_all(&piece[..n as usize]).unwrap();
+        left -= n;
+    }
+    z.write_all(tail).unwrap();
+    z.finish().unwrap()
+}
+
+/// A dataset with a deflated chunk whose stored bytes are `stored`.
+fn dataset(c: &IodConnector, chunk: u64, filters: &[u16], stored: &[u8]) -> (ObjectId, Extent) {
+    let filter = |id: &u16| FilterSpec { id: *id, flags: 0, name: Vec::new(), cd_values: vec![1] };
+    let filters = Some(filters.iter().map(filter).collect());
+    let dims = Some(ChunksSpec::Dims(vec![chunk]));
+    let id = c.create_dataset(c.root(), b"d", &DatasetSpec { chunks: dims, filters, ..spec("u1", &[chunk]) }).unwrap();
+    let mut state = c.state.write();
+    let session = state.session.clone().unwrap();
+    let mut packs = PackWriter::new(&c.container, &session);
+    let extent = packs.add(stored).unwrap();
+    packs.finish().unwrap();
+    let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
+    state.change(key, Body::Cell(Cell { mask: 0, data: Data::Extent(extent) }), Ranges::whole());
+    drop(state);
+    (id, extent)
+}
+
+fn read(c: &IodConnector, id: ObjectId, at: u64, len: usize) -> crate::base::Result<Vec<u8>> {
+    let mut buf = vec![9; len];
+    let n = c.content(id, Form::Main)?.read(at, &mut buf)?;
+    buf.truncate(n);
+    Ok(buf)
+}
+
+#[test]
+fn large_chunks_are_decoded_to_temporary_files() {
+    let c = open(&empty());
+    let (id, extent) = dataset(&c, LARGE, &[1], &zlib(LARGE - 5, b"hello"));
+    assert_eq!(read(&c, id, LARGE - 7, 100).unwrap(), b"\0\0hello");
+    assert_eq!(read(&c, id, 10, 3).unwrap(), [0; 3]);
+    assert!(c.images.lock().get(&extent).is_none());
+    // A whole chunk in memory is within the limit for a writer.
+    c.write(id, 3, b"x").unwrap();
+    assert_eq!(read(&c, id, 2, 3).unwrap(), b"\0x\0");
+    assert_eq!(read(&c, id, LARGE - 5, 5).unwrap(), b"hello");
+}
+
+#[test]
+fn large_chunks_without_filters_are_copied_and_their_checksums_verified() {
+    let c = open(&empty());
+    let mut data = vec![0; LARGE as usize - 100];
+    data[LARGE as usize - 101] = 7;
+    let (id, extent) = dataset(&c, LARGE, &[], &data);
+    assert_eq!(read(&c, id, LARGE - 102, 10).unwrap(), [0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let mut state = c.state.write();
+    let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
+    let wrong = Cell { mask: 0, data: Data::Extent(Extent { checksum: extent.checksum ^ 1, ..extent }) };
+    state.change(key, Body::Cell(wrong), Ranges::whole());
+    drop(state);
+    assert!(read(&c, id, 0, 10).unwrap_err().to_string().contains("another checksum"));
+}
+
+#[test]
+fn chunks_past_the_limits_are_refused() {
+    let c = open(&empty());
+    // Deflated twice: it is decoded as a whole.
+    let (id, _) = dataset(&c, 80 << 20, &[1, 1], &zlib(0, &zlib(80 << 20, b"")));
+    let e = read(&c, id, 0, 10).unwrap_err().to_string();
+    assert!(e.contains("--cache-size"), "{e}");
+    // A writer needs it in memory.
+    let c = open(&empty());
+    let (id, _) = dataset(&c, 80 << 20, &[1], &zlib(80 << 20, b""));
+    assert_eq!(read(&c, id, 5, 2).unwrap(), [0; 2]);
+    assert!(c.write(id, 3, b"x").unwrap_err().to_string().contains("--cache-size"));
+    // More stored bytes than any filter makes of a chunk.
+    let c = open(&empty());
+    let (id, _) = dataset(&c, 1000, &[1], &vec![1; 100_000]);
+    assert!(read(&c, id, 0, 10).unwrap_err().to_string().contains("stored bytes"));
+}
+
+/// Elements of chunks that are not stored cost nothing.
+#[test]
+fn a_billion_strings_without_chunks_have_a_size() {
+    let c = open(&empty());
+    let strings = |dims: &[u64], chunk: &[u64]| DatasetSpec { chunks: Some(ChunksSpec::Dims(chunk.to_vec())), ..spec(STRING, dims) };
+    let id = c.create_dataset(c.root(), b"s", &strings(&[1_000_000_000], &[1024])).unwrap();
+    let content = c.content(id, Form::Main).unwrap();
+    assert_eq!(content.size().unwrap(), 1_000_000_000);
+    assert_eq!(read(&c, id, 999_999_990, 100).unwrap(), [b'\n'; 10]);
+    assert!(c.newlines(id).unwrap().unwrap().is_empty());
+    // With some chunks stored, in one dimension and in a row of a matrix.
+    for (name, dims, chunk, at) in
+        [(b"a", vec![300_000_000], vec![1024], 200_000_000), (b"b", vec![3, 100_000_000], vec![1, 1000], 150_000_000)]
+    {
+        let id = c.create_dataset(c.root(), name, &strings(&dims, &chunk)).unwrap();
+        let mut state = c.state.write();
+        let d = c.dataset_of(&state, id.serial()).unwrap();
+        c.write_elements(&mut state, &d, at * 16, &[0; 16]).unwrap();
+        drop(state);
+        assert_eq!(c.content(id, Form::Main).unwrap().size().unwrap(), 300_000_000);
+    }
+}
+
+/// Parts of the form end after a MiB; each byte of it can be read.
+#[test]
+fn forms_of_long_strings_are_read_part_by_part() {
+    let c = open(&empty());
+    let strings = DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![4])), maxshape: Some(vec![None]), ..spec(STRING, &[0]) };
+    let id = c.create_dataset(c.root(), b"s", &strings).unwrap();
+    let lines: Vec<u8> = (0..9u8).flat_map(|n| [vec![b'a' + n; 700_000], b"\n".to_vec()].concat()).collect();
+    c.hold(id);
+    c.write_as(id, Form::Main, 0, &lines).unwrap();
+    assert!(c.finish(id, true).unwrap());
+    c.release(id);
+    let whole = lines;
+    assert_eq!(bytes(&*c, id), whole);
+    for at in [0, 699_999, 700_001, 3 * 700_001 - 2, whole.len() - 3, whole.len() - 1] {
+        assert_eq!(read(&c, id, at as u64, 5).unwrap(), whole[at..whole.len().min(at + 5)], "{at}");
+    }
+}

@@ -1,0 +1,286 @@
+//! The form of variable-length elements, part by part: a file that is shown, without all of it in
+//! memory.
+
+use super::access::IodConnector;
+use super::cells::{LockedCells, Place};
+use super::dataset::{Dataset, Storage};
+use super::state::State;
+use crate::base::newlines::Newlines;
+use crate::base::parts::Limited;
+use crate::base::variable_form::VariableForm;
+use crate::base::{Address, Error, Result};
+use crate::iod::{Key, keys};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+/// Elements of a part, at most, unless all have the fill value.
+const PART_ELEMENTS: u64 = 1024;
+/// Bytes of the form after which a part ends.
+const PART_BYTES: usize = 1 << 20;
+/// Most variable-length elements of a dataset.
+const VARIABLE_MAX: u64 = 1 << 30;
+/// Longest form of one element, bytes.
+pub(super) const ELEMENT_MAX: u64 = 64 << 20;
+/// Strings with newlines that are described: an extended attribute has no room for more.
+const NEWLINES_MAX: usize = 1 << 14;
+
+/// Elements of a dataset and their form.
+pub(super) enum Part {
+    /// The form of so many elements.
+    Stored(u64, Vec<u8>),
+    /// So many elements of chunks that are not stored, and the form of each.
+    Filled(u64, Arc<[u8]>),
+}
+
+/// Where a part ends.
+struct End {
+    /// The element past its last.
+    element: u64,
+    /// Its end in the form, bytes.
+    byte: u64,
+    /// The form of each of its elements, if all have the fill value.
+    filled: Option<Arc<[u8]>>,
+}
+
+/// Makes parts of the form of a dataset.
+pub(super) struct Parts<'a> {
+    connector: &'a IodConnector,
+    state: &'a State,
+    d: &'a Dataset,
+    form: VariableForm,
+    lines: bool,
+    place: Place,
+    /// The form of an element with the fill value.
+    fill: Option<Arc<[u8]>>,
+}
+
+impl<'a> Parts<'a> {
+    /// Those of `d`: lines, or the exact form.
+    pub fn new(connector: &'a IodConnector, state: &'a State, d: &'a Dataset, lines: bool) -> Result<Parts<'a>> {
+        if d.elements() > VARIABLE_MAX {
+            return Err(Error::limit("dataset", Address(d.id), "more than 2^30 variable-length elements"));
+        }
+        let form = VariableForm::of(&d.datatype);
+        Ok(Parts { connector, state, d, form, lines, place: Place::Dataset(d.id), fill: None })
+    }
+
+    fn size(&self) -> usize {
+        usize::try_from(self.d.element_size).unwrap_or(usize::MAX).max(1)
+    }
+
+    fn put(&self, element: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let cells = LockedCells { connector: self.connector, state: self.state, place: &self.place };
+        let limited = Limited { parts: &cells, limit: ELEMENT_MAX };
+        if self.lines { self.form.line(element, &limited, out) } else { self.form.exact(element, &limited, out) }
+    }
+
+    fn fill(&mut self) -> Result<Arc<[u8]>> {
+        if let Some(fill) = &self.fill {
+            return Ok(fill.clone());
+        }
+        let size = self.size();
+        if self.d.element_size > ELEMENT_MAX {
+            return Err(too_large(self.d));
+        }
+        let (mut element, mut form) = (vec![0; size], Vec::new());
+        self.d.pattern.fill(0, &mut element);
+        self.put(&element, &mut form)?;
+        let fill: Arc<[u8]> = form.into();
+        self.fill = Some(fill.clone());
+        Ok(fill)
+    }
+
+    /// The part that begins with `element`, of elements before `end`; `None`: there are none.
+    pub fn next(&mut self, element: u64, end: u64) -> Result<Option<Part>> {
+        let end = end.min(self.d.elements());
+        if element >= end {
+            return Ok(None);
+        }
+        let filled = stored_from(self.state, self.d, element)?.min(end).saturating_sub(element);
+        if filled > 0 {
+            return Ok(Some(Part::Filled(filled, self.fill()?)));
+        }
+        let count = end.saturating_sub(element).min(PART_ELEMENTS);
+        let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(self.size())).filter(|n| *n as u64 <= ELEMENT_MAX);
+        let mut raw = vec![0; len.ok_or_else(|| too_large(self.d))?];
+        self.connector.read_elements(self.state, self.d, element.saturating_mul(self.d.element_size), &mut raw)?;
+        let (mut n, mut form) = (0u64, Vec::new());
+        for element in raw.chunks_exact(self.size()) {
+            self.put(element, &mut form)?;
+            n = n.saturating_add(1);
+            if form.len() >= PART_BYTES {
+                break;
+            }
+        }
+        Ok(Some(Part::Stored(n, form)))
+    }
+}
+
+fn too_large(d: &Dataset) -> Error {
+    Error::limit("dataset", Address(d.id), "elements too large for variable-length data")
+}
+
+/// The first element from `element` on that may be in a stored chunk. All elements before it, in
+/// the order of the file, have the fill value.
+fn stored_from(state: &State, d: &Dataset, element: u64) -> Result<u64> {
+    // Along the first dimension in which chunks are longer than one element, and those before it,
+    // the order of the keys is that of the elements.
+    let (dims, chunk): (Vec<u64>, Vec<u64>) = match &d.storage {
+        Storage::Chunked(chunk) if !chunk.is_empty() && chunk.len() == d.space.dims.len() => (d.space.dims.clone(), chunk.clone()),
+        _ => (vec![d.elements()], vec![d.grid.chunk_bytes().checked_div(d.element_size).unwrap_or(1).max(1)]),
+    };
+    let depth = chunk.iter().position(|n| *n > 1).unwrap_or(chunk.len().saturating_sub(1));
+    let row = |k: usize| dims.iter().skip(k.saturating_add(1)).fold(1u64, |n, dim| n.saturating_mul(*dim)).max(1);
+    let (mut rest, mut scaled) = (element, Vec::new());
+    for k in 0..=depth {
+        let at = rest / row(k);
+        rest = rest.checked_rem(row(k)).unwrap_or(0);
+        scaled.push(at.checked_div(chunk.get(k).copied().unwrap_or(1)).unwrap_or(0));
+    }
+    let range = (Bound::Included(keys::chunk(d.id, &scaled)), keys::of_kind(d.id, keys::CHUNK).1);
+    let mut found: Option<Key> = None;
+    let _ = state.scan(&range, &mut |key, _| {
+        found = Some(key.to_vec());
+        Ok(ControlFlow::Break(()))
+    })?;
+    let Some(next) = found.and_then(|key| keys::scaled(&key)) else { return Ok(d.elements()) };
+    let start = (0..=depth).fold(0u64, |n, k| {
+        let at = next.get(k).copied().unwrap_or(0).saturating_mul(chunk.get(k).copied().unwrap_or(1));
+        n.saturating_add(at.saturating_mul(row(k)))
+    });
+    Ok(start.max(element))
+}
+
+/// The form of the elements of a dataset, as of a generation.
+pub(super) struct Index {
+    pub generation: u64,
+    ends: Vec<End>,
+    /// The part that was read last.
+    last: Option<(usize, Arc<[u8]>)>,
+}
+
+impl Index {
+    pub fn new(generation: u64, mut parts: Parts<'_>) -> Result<Index> {
+        let (mut ends, mut element, mut byte) = (Vec::new(), 0u64, 0u64);
+        while let Some(part) = parts.next(element, u64::MAX)? {
+            let (n, len, filled) = match part {
+                Part::Stored(n, form) => (n, form.len() as u64, None),
+                Part::Filled(n, each) => (n, n.saturating_mul(each.len() as u64), Some(each)),
+            };
+            (element, byte) = (element.saturating_add(n), byte.saturating_add(len));
+            ends.push(End { element, byte, filled });
+        }
+        Ok(Index { generation, ends, last: None })
+    }
+
+    /// Bytes of the form.
+    pub fn len(&self) -> u64 {
+        self.ends.last().map_or(0, |end| end.byte)
+    }
+
+    /// Fills the front of `buf` with the form from `offset`; returns how many bytes there are.
+    pub fn read(&mut self, parts: &mut Parts<'_>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let at = offset.saturating_add(done as u64);
+            let n = self.ends.partition_point(|end| end.byte <= at);
+            let Some(end) = self.ends.get(n) else { break };
+            let before = n.checked_sub(1).and_then(|before| self.ends.get(before));
+            let (first, start) = before.map_or((0, 0), |end| (end.element, end.byte));
+            let target = buf.get_mut(done..).unwrap_or_default();
+            let len = match (&end.filled, &self.last) {
+                (Some(each), _) => {
+                    let within = usize::try_from(at.saturating_sub(start).checked_rem(each.len() as u64).unwrap_or(0)).unwrap_or(0);
+                    let most = usize::try_from(end.byte.saturating_sub(at)).unwrap_or(usize::MAX);
+                    let filled = target.iter_mut().zip(each.iter().cycle().skip(within)).take(most);
+                    filled.map(|(to, from)| *to = *from).count()
+                }
+                (None, Some((last, form))) if *last == n => copy(form, at.saturating_sub(start), target),
+                (None, _) => {
+                    let Some(Part::Stored(_, form)) = parts.next(first, end.element)? else { return Err(changed(parts.d)) };
+                    let form: Arc<[u8]> = form.into();
+                    self.last = Some((n, form.clone()));
+                    copy(&form, at.saturating_sub(start), target)
+                }
+            };
+            if len == 0 {
+                return Err(changed(parts.d));
+            }
+            done = done.saturating_add(len);
+        }
+        Ok(done)
+    }
+}
+
+fn changed(d: &Dataset) -> Error {
+    Error::corrupt("dataset", Address(d.id), "its form changed while it was read")
+}
+
+fn copy(form: &[u8], from: u64, target: &mut [u8]) -> usize {
+    let part = usize::try_from(from).ok().and_then(|from| form.get(from..)).unwrap_or_default();
+    let len = part.len().min(target.len());
+    target.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+    len
+}
+
+/// The form of all elements, at most `max` bytes; `None`: it is longer.
+pub(super) fn whole(mut parts: Parts<'_>, max: u64) -> Result<Option<Vec<u8>>> {
+    let (mut all, mut element) = (Vec::new(), 0u64);
+    while let Some(part) = parts.next(element, u64::MAX)? {
+        let len = match &part {
+            Part::Stored(_, form) => form.len() as u64,
+            Part::Filled(n, each) => n.saturating_mul(each.len() as u64),
+        };
+        if (all.len() as u64).saturating_add(len) > max {
+            return Ok(None);
+        }
+        let n = match part {
+            Part::Stored(n, form) => {
+                all.extend(form);
+                n
+            }
+            Part::Filled(n, each) => {
+                (0..n).for_each(|_| all.extend_from_slice(&each));
+                n
+            }
+        };
+        element = element.saturating_add(n);
+    }
+    Ok(Some(all))
+}
+
+/// Newlines inside the strings of `d`; `None`: inside more than [`NEWLINES_MAX`] strings.
+pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> Result<Option<Newlines>> {
+    let mut parts = Parts::new(connector, state, d, true)?;
+    let (mut newlines, mut skip, mut element) = (Newlines::default(), 0u64, 0u64);
+    // The last newline ends the line.
+    let inside = |line: &[u8]| (memchr::memchr_iter(b'\n', line).count() as u64).saturating_sub(1);
+    while element < d.elements() {
+        let filled = stored_from(state, d, element)?.saturating_sub(element);
+        if filled > 0 && inside(&*parts.fill()?) == 0 {
+            (skip, element) = (skip.saturating_add(filled), element.saturating_add(filled));
+            continue;
+        }
+        // One string at a time: where a string ends cannot be seen in the form.
+        let mut note = |line: &[u8]| -> bool {
+            match inside(line) {
+                0 => skip = skip.saturating_add(1),
+                _ if newlines.strings() >= NEWLINES_MAX => return false,
+                n => newlines.push(std::mem::take(&mut skip), n),
+            }
+            true
+        };
+        let count = d.elements().saturating_sub(element).min(PART_ELEMENTS);
+        let mut raw = vec![0; usize::try_from(count).unwrap_or(0).saturating_mul(parts.size())];
+        connector.read_elements(state, d, element.saturating_mul(d.element_size), &mut raw)?;
+        for string in raw.chunks_exact(parts.size()) {
+            let mut line = Vec::new();
+            parts.put(string, &mut line)?;
+            if !note(&line) {
+                return Ok(None);
+            }
+        }
+        element = element.saturating_add(count);
+    }
+    Ok(Some(newlines))
+}
