@@ -6,7 +6,7 @@
 //! pipelines are decoded once in memory and then stored in such a file. Zeros stay holes of the
 //! file.
 
-use super::key::{ChunkKey, DatasetKey};
+use super::key::{CacheKey, ChunkKey, DatasetKey};
 use super::temporary;
 use crate::base::{Address, Error, Result};
 use crate::filter::deflate::Stream;
@@ -42,6 +42,9 @@ pub(crate) struct StreamPlan {
 }
 
 impl StreamPlan {
+    /// The plan of bytes that are deflated, and nothing else.
+    pub(crate) const DEFLATED: StreamPlan = StreamPlan { shuffle: None, inner_checksum: false, outer_checksum: false, level: None };
+
     /// Plans for chunks of `chunk_bytes` filtered by `pipeline`, except the filters in `mask`.
     /// `None`: they must be decoded whole.
     pub(crate) fn of(pipeline: &Pipeline, mask: u32, chunk_bytes: u64) -> Option<StreamPlan> {
@@ -251,7 +254,7 @@ impl Writer<'_> {
 struct Entry(Mutex<Option<Result<Arc<ChunkFile>>>>);
 
 /// LRU cache of decoded chunks in temporary files. `K` identifies a chunk and its bytes.
-pub(crate) struct ChunkFiles<K: Hash + Eq = ChunkKey> {
+pub(crate) struct ChunkFiles<K: Hash + Eq = CacheKey> {
     entries: Mutex<LruCache<K, (u64, Arc<Entry>)>>,
     capacity: u64,
 }
@@ -275,7 +278,8 @@ impl<K: Hash + Eq> ChunkFiles<K> {
     /// Returns the chunk `key` of `len` bytes; calls `make` to decode it on a miss.
     ///
     /// Waits if another thread is decoding the chunk. Caches decoding errors, but not I/O errors.
-    pub(crate) fn get(&self, key: K, len: u64, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
+    pub(crate) fn get(&self, key: impl Into<K>, len: u64, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
+        let key = key.into();
         let entry = {
             let mut entries = self.entries.lock();
             match entries.get(&key) {
@@ -314,13 +318,13 @@ impl ChunkFiles {
 
     /// Drops the chunk `key`.
     pub(crate) fn remove(&self, key: ChunkKey) {
-        self.entries.lock().pop(&key);
+        self.entries.lock().pop(&key.into());
     }
 
     /// Drops every chunk of `dataset`.
     pub(crate) fn forget(&self, dataset: DatasetKey) {
         let mut entries = self.entries.lock();
-        let keys: Vec<_> = entries.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, _)| *k).collect();
+        let keys: Vec<_> = entries.iter().filter(|(k, _)| k.dataset() == dataset).map(|(k, _)| *k).collect();
         for key in keys {
             entries.pop(&key);
         }
@@ -428,7 +432,7 @@ mod tests {
 
     #[test]
     fn failures_are_remembered_and_files_are_few() {
-        let chunk_files = ChunkFiles::new(100);
+        let chunk_files: ChunkFiles = ChunkFiles::new(100);
         let key = |chunk| ChunkKey { dataset: 1.into(), chunk };
         let bad = Error::corrupt("chunk", Address(5), "bad");
         assert_eq!(chunk_files.get(key(1), 10, || Err(bad.clone())).err(), Some(bad.clone()));

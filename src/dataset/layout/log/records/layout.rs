@@ -157,16 +157,13 @@ impl Recorded {
     fn read_deflated(&self, data: &DatasetBytes, env: &Environment, at: &DeflatedAt, skip: u64, buf: &mut [u8]) -> Result<()> {
         let size = at.elements.saturating_mul(self.size());
         let corrupt = |detail: String| Error::corrupt(STRUCTURE, at.address, detail);
-        let read = |most: u64| {
-            let mut stored = vec![0; usize::try_from(most.min(at.left)).unwrap_or(0)];
-            data.store.read_raw(at.address, &mut stored)?;
-            Ok(stored)
-        };
+        let read = |from: u64, buf: &mut [u8]| data.store.read_raw(at.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
         // An address is that of one record as long as the file is open: log datasets that are freed
         // are so with their cached records.
         let key = CacheKey::Record { dataset: self.key, record: at.address.0 };
         let within = at.first.saturating_mul(self.size()).saturating_add(skip);
-        DeflatedData { key, size, read: &read, corrupt: &corrupt }.copy_to(env, within, buf)
+        let (stored, address) = (at.left, at.address);
+        DeflatedData { key, size, stored, at: address, read: &read, corrupt: &corrupt }.copy_to(env, within, buf)
     }
 
     /// Stages bytes from `offset`. The elements at both ends that are written in part keep the rest

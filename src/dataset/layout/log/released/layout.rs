@@ -70,14 +70,13 @@ impl Released {
     /// Reads the elements of a deflated write.
     fn read_deflated(&self, env: &Environment, number: usize, write: &Write, within: u64, buf: &mut [u8]) -> Result<()> {
         let corrupt = |detail: String| Error::corrupt(STRUCTURE, write.address, detail);
-        let read = |most: u64| {
-            let mut stored = vec![0; usize::try_from(most.min(write.stored_bytes)).unwrap_or(0)];
-            self.anchor.log.store(write.file)?.read_raw(write.address, &mut stored)?;
-            Ok(stored)
+        let read = |from: u64, buf: &mut [u8]| {
+            self.anchor.log.store(write.file)?.read_raw(write.address.checked_add(from).unwrap_or(Address::UNDEF), buf)
         };
         let key = CacheKey::Record { dataset: self.key, record: number as u64 };
         let size = write.elements.saturating_mul(self.element_size);
-        DeflatedData { key, size, read: &read, corrupt: &corrupt }.copy_to(env, within, buf)
+        let (stored, at) = (write.stored_bytes, write.address);
+        DeflatedData { key, size, stored, at, read: &read, corrupt: &corrupt }.copy_to(env, within, buf)
     }
 }
 
