@@ -2,7 +2,7 @@
 
 use super::beside::{Following, Siblings, Trees};
 use super::dataset::Dataset;
-use super::decoding::Decoding;
+use super::decoding_memory::Decoding;
 use super::external::External;
 use super::original_sources::OriginalSources;
 use super::peer::Peer;

@@ -1,72 +1,21 @@
-//! Memory for decoding chunks: a gate that bounds concurrent decodes, and temporary files for
-//! chunks that are too large for the cache.
+//! Decoded chunks: in memory, or in temporary files if they are too large for the cache.
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
 use crate::base::checksum::Crc32c;
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::chunk_files::{ChunkFile, ChunkFiles, StreamPlan};
-use crate::dataset::chunk::gate::{Gate, Permit};
-use crate::dataset::chunk::temporary;
+use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
 use crate::iod::{Cell, Data, Extent};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Least memory of concurrent decodes, bytes.
-const DECODING_MIN_BYTES: u64 = 128 << 20;
-/// Smallest chunk whose decode needs a permit, bytes.
-const GATED_MIN_BYTES: u64 = 1 << 20;
-/// Chunks up to this size are decoded in memory whatever the cache size, bytes.
-const MEMORY_MIN_BYTES: u64 = 32 << 20;
-/// Chunks up to this size are decoded whole whatever the cache size, if their filters or a writer
-/// need it, bytes.
-const WHOLE_MIN_BYTES: u64 = 64 << 20;
 /// Chunks up to this size are inflated to a temporary file whatever the cache size, bytes.
 const STREAMED_MIN_BYTES: u64 = 2 << 30;
-/// Size of the temporary files, in multiples of the cache.
-const FILES_FACTOR: u64 = 16;
-/// Least size of the temporary files, bytes.
-const FILES_MIN_BYTES: u64 = 256 << 20;
 /// Bytes by which the stored form of a chunk may be longer than twice the chunk.
 const STORED_SLACK_BYTES: u64 = 64 << 10;
 /// Stored bytes that are read at a time.
 const PIECE_BYTES: usize = 4 << 20;
 /// Decoded bytes of the chunks that one reader holds at once, unless it is one chunk.
 pub(super) const HELD_BYTES: u64 = 32 << 20;
-
-/// Memory and files that all connectors of a container share.
-pub(super) struct Decoding {
-    gate: Gate,
-    files: ChunkFiles<(u64, Extent)>,
-    /// Bytes of the cache of decoded chunks.
-    cache_bytes: AtomicU64,
-}
-
-impl Decoding {
-    pub fn new(cache_bytes: u64) -> Decoding {
-        let files = cache_bytes.saturating_mul(FILES_FACTOR).max(FILES_MIN_BYTES).min(temporary::free_space() / 2);
-        let gate = Gate::new((cache_bytes / 8).max(DECODING_MIN_BYTES));
-        Decoding { gate, files: ChunkFiles::new(files), cache_bytes: AtomicU64::new(cache_bytes) }
-    }
-
-    pub fn set_cache_bytes(&self, bytes: u64) {
-        self.cache_bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Waits until `bytes` may be decoded. The caller waits for no other thread meanwhile.
-    pub fn enter(&self, bytes: u64) -> Option<Permit<'_>> {
-        (bytes >= GATED_MIN_BYTES).then(|| self.gate.enter(bytes))
-    }
-
-    /// True if a chunk of `len` decoded bytes is kept in a temporary file.
-    pub fn is_large(&self, len: u64) -> bool {
-        len > MEMORY_MIN_BYTES.max(self.cache_bytes.load(Ordering::Relaxed) / 4)
-    }
-
-    fn whole_max(&self) -> u64 {
-        WHOLE_MIN_BYTES.max(self.cache_bytes.load(Ordering::Relaxed) / 4)
-    }
-}
 
 /// A decoded chunk.
 #[derive(Clone)]
@@ -164,7 +113,7 @@ impl IodConnector {
         let (stored, files) = (u64::from(extent.len), &self.decoding.files);
         d.check_stored(stored)?;
         let len = d.decoded_len(stored);
-        let most = STREAMED_MIN_BYTES.max(self.decoding.cache_bytes.load(Ordering::Relaxed));
+        let most = STREAMED_MIN_BYTES.max(self.decoding.cache_bytes());
         let plan = StreamPlan::of(&d.pipeline, mask, len);
         let is_plain = d.is_plain(mask);
         let is_whole = !is_plain && plan.is_none();

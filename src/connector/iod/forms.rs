@@ -257,7 +257,7 @@ pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> 
     let inside = |line: &[u8]| (memchr::memchr_iter(b'\n', line).count() as u64).saturating_sub(1);
     while element < d.elements() {
         let filled = stored_from(state, d, element)?.saturating_sub(element);
-        if filled > 0 && inside(&*parts.fill()?) == 0 {
+        if filled > 0 && inside(&parts.fill()?) == 0 {
             (skip, element) = (skip.saturating_add(filled), element.saturating_add(filled));
             continue;
         }

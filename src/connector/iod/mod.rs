@@ -43,6 +43,7 @@ mod costs_tests;
 mod create;
 mod dataset;
 mod decoding;
+mod decoding_memory;
 #[cfg(test)]
 mod decoding_tests;
 mod diff;
