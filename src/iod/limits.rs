@@ -15,7 +15,7 @@ pub const HEADER_BYTES_MAX: u64 = 4 << 20;
 /// Longest delta in a pack, bytes.
 pub const DELTA_BYTES_MAX: u64 = 64 << 20;
 /// Most entries of a delta.
-pub const DELTA_ENTRIES_MAX: usize = 1 << 20;
+pub const DELTA_ENTRIES_MAX: usize = 1 << 21;
 /// Bytes of deltas that are decoded at once, after which no other record is read.
 pub const DELTAS_AT_ONCE_BYTES: u64 = 8 << 20;
 /// Stored bytes that one batch of reads returns, at most, unless it is one extent.

@@ -58,7 +58,7 @@ fn deltas_of_too_many_entries_are_refused_by_readers_and_writers() {
         bytes.extend([0, 0]);
     }
     let found = record::decode_delta(&bytes, 1).unwrap_err().to_string();
-    assert!(found.contains("1048577 entries"), "{found}");
+    assert!(found.contains(&format!("{count} entries")), "{found}");
     bytes[..4].copy_from_slice(&(count - 1).to_le_bytes());
     bytes.truncate(bytes.len() - 8);
     let mut entries = record::decode_delta(&bytes, 1).unwrap();

@@ -8,7 +8,6 @@ use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
 use crate::iod::cell::INLINE_MAX_BYTES;
-use crate::iod::limits::DELTA_ENTRIES_MAX;
 use crate::iod::merge::{Merged, Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
 use crate::iod::rules::{Rule, keeps};
@@ -20,8 +19,8 @@ use std::sync::Arc;
 const ENCODED_AT_ONCE: usize = 64;
 /// Ids that a session has at least when an operation begins.
 const IDS_MIN: u64 = 1 << 16;
-/// Changes that are committed before the next operation begins.
-const CHANGES_MAX: usize = DELTA_ENTRIES_MAX / 4;
+/// With more changes, the next operation begins with a commit.
+const CHANGES_MAX: usize = 1 << 18;
 
 fn poisoned(reason: &str) -> Error {
     let remedy = "write 'discard' to .h5dir/refused to drop the changes since the commit before it, or mount again";
