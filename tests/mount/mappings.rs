@@ -15,7 +15,7 @@ fn created() -> Mount {
 fn script(mount: &Mount, program: &str) -> String {
     let program = format!("import mmap, os, random, struct, sys, time\nos.chdir(sys.argv[1])\n{program}");
     let output =
-        Command::new("timeout").arg("100").arg(python::with_h5py()).args(["-c", &program]).arg(mount.place.mnt()).output().unwrap();
+        Command::new("timeout").arg("300").arg(python::with_h5py()).args(["-c", &program]).arg(mount.place.mnt()).output().unwrap();
     assert!(output.status.success(), "{}; log: {}", String::from_utf8_lossy(&output.stderr), mount.log());
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
