@@ -93,6 +93,24 @@ impl Images {
 /// Caches of decoded chunks, and how threads fill them.
 type Caches = (Arc<Mutex<Images>>, Arc<Condvar>, Arc<AtomicUsize>, Arc<Decoding>);
 
+/// Extents that one thread fetches while others wait for them: dropped, also by a panic, they are
+/// waited for no longer.
+pub(super) struct Claim<'a> {
+    pub(super) connector: &'a IodConnector,
+    pub(super) extents: Vec<Extent>,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut images = self.connector.images.lock();
+        for extent in &self.extents {
+            images.arriving.remove(extent);
+        }
+        drop(images);
+        self.connector.arrival.notify_all();
+    }
+}
+
 /// See the module's description.
 pub struct IodConnector {
     /// The container.

@@ -1,6 +1,6 @@
 //! Datasets and chunks of an open container, with caches; reading elements.
 
-use super::access::IodConnector;
+use super::access::{Claim, IodConnector};
 use super::coalesce::groups;
 use super::dataset::Dataset;
 use super::decoding::{Decoded, HELD_BYTES};
@@ -10,7 +10,7 @@ use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::iod::{Body, Cell, Data};
 use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows of chunks in one slice of a request.
 const SLICE_ROWS: u64 = 16384;
@@ -18,6 +18,22 @@ const SLICE_ROWS: u64 = 16384;
 const KEPT_METADATA_BYTES: u64 = 32 << 10;
 /// Threads that read ahead, at most.
 const READERS_AHEAD_MAX: usize = 16;
+
+/// A thread that reads ahead, counted until it ends.
+struct Ahead(Arc<AtomicUsize>);
+
+impl Ahead {
+    fn new(count: &Arc<AtomicUsize>) -> Ahead {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ahead(count.clone())
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl IodConnector {
     /// The dataset `id`, from the cache or decoded.
@@ -56,15 +72,13 @@ impl IodConnector {
                     self.arrival.wait(&mut images);
                 }
                 drop(images);
+                let _claim = Claim { connector: self, extents: vec![*extent] };
                 let permit = self.decoding.enter(d.decoding_bytes(cell.len()));
                 let image = self.container.read_within("chunk", extent, cell.len()).and_then(decode);
                 drop(permit);
-                let mut images = self.images.lock();
-                images.arriving.remove(extent);
                 if let Ok(image) = &image {
-                    images.put(*extent, image.clone());
+                    self.images.lock().put(*extent, image.clone());
                 }
-                self.arrival.notify_all();
                 image
             }
         }
@@ -97,15 +111,14 @@ impl IodConnector {
         let groups = groups(d, &missing);
         for part in groups.chunks(groups.len().div_ceil(READERS_AHEAD_MAX / 2).max(1)) {
             let (connector, d, part) = (connector.clone(), d.clone(), part.to_vec());
-            connector.readers_ahead.fetch_add(1, Ordering::Relaxed);
+            let ahead = Ahead::new(&connector.readers_ahead);
             let fetch = move || {
+                let _ahead = ahead;
                 for group in &part {
                     connector.fetch_group(&d, group);
                 }
-                connector.readers_ahead.fetch_sub(1, Ordering::Relaxed);
             };
             if std::thread::Builder::new().name("h5dir-ahead".into()).spawn(fetch).is_err() {
-                self.readers_ahead.fetch_sub(1, Ordering::Relaxed);
                 return Ok(false);
             }
         }

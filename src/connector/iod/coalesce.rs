@@ -1,6 +1,6 @@
 //! Chunks near each other in a pack are fetched by one request.
 
-use super::access::IodConnector;
+use super::access::{Claim, IodConnector};
 use super::dataset::Dataset;
 use super::decoding::HELD_BYTES;
 use crate::base::{Address, Error, Result};
@@ -94,24 +94,22 @@ impl IodConnector {
         if claimed.is_empty() {
             return Vec::new();
         }
-        let extents: Vec<Extent> = claimed.iter().map(|(extent, _)| *extent).collect();
+        let claim = Claim { connector: self, extents: claimed.iter().map(|(extent, _)| *extent).collect() };
+        let extents = &claim.extents;
         let bytes = extents.iter().fold(0u64, |n, extent| n.saturating_add(d.decoding_bytes(extent.len.into())));
         let permit = self.decoding.enter(bytes);
-        let stored = self.container.read_many(&extents).unwrap_or_else(|e| {
+        let stored = self.container.read_many(extents).unwrap_or_else(|e| {
             tracing::debug!("chunks are fetched one by one: {e}");
             Vec::new()
         });
         let decoded = decode_all(d, &claimed, stored);
         drop(permit);
         let mut images = self.images.lock();
-        for extent in &extents {
-            images.arriving.remove(extent);
-        }
         for (extent, image) in &decoded {
             images.put(*extent, image.clone());
         }
+        // It locks them.
         drop(images);
-        self.arrival.notify_all();
         decoded
     }
 

@@ -1,6 +1,6 @@
 //! Chunks that are too large for the cache, and forms of many elements.
 
-use super::access::IodConnector;
+use super::access::{Claim, IodConnector};
 use super::tests::{bytes, empty, open, spec};
 use crate::connector::edit::Edit;
 use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form, ObjectId};
@@ -133,4 +133,19 @@ fn forms_of_long_strings_are_read_part_by_part() {
     for at in [0, 699_999, 700_001, 3 * 700_001 - 2, whole.len() - 3, whole.len() - 1] {
         assert_eq!(read(&c, id, at as u64, 5).unwrap(), whole[at..whole.len().min(at + 5)], "{at}");
     }
+}
+
+/// Readers of a chunk waited without end for a thread that had panicked while it fetched it.
+#[test]
+fn a_panic_while_a_chunk_is_fetched_leaves_no_reader_waiting() {
+    let c = open(&empty());
+    let (id, extent) = dataset(&c, 100, &[1], &zlib(99, &[7]));
+    assert!(c.images.lock().arriving.insert(extent));
+    let connector = c.clone();
+    let fetch = move || {
+        let _claim = Claim { connector: &connector, extents: vec![extent] };
+        panic!("as the test wants");
+    };
+    assert!(std::thread::spawn(fetch).join().is_err());
+    assert_eq!(read(&c, id, 99, 1).unwrap(), [7]);
 }
