@@ -146,6 +146,12 @@ impl Environment {
         }
     }
 
+    /// Drops everything decoded: the addresses by which it is known may be reused.
+    pub(crate) fn forget_decoded(&self) {
+        self.cache.clear();
+        self.chunk_files.clear();
+    }
+
     /// Drops every chunk of a deleted dataset, dirty ones too: its address may be reused.
     pub(crate) fn forget(&self, dataset: DatasetKey) {
         self.dirty.forget(dataset);

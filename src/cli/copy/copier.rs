@@ -298,7 +298,7 @@ impl Copier {
 
     /// The copy of `object` that an interrupted copy completed, at `name` in `to`.
     fn copied_before(&self, object: &ObjectSource, to: &Rc<dyn SinkDirectory>, name: &[u8]) -> io::Result<Option<Finished>> {
-        let Some(container) = self.container.as_ref().filter(|_| self.resume.as_ref().is_some_and(|r| r.resumed)) else { return Ok(None) };
+        let Some(container) = self.container.as_ref().filter(|_| self.is_resumed()) else { return Ok(None) };
         let Some(Finished::Object(copy)) = to.finished(name)? else { return Ok(None) };
         Ok(Verifier::is_complete(object, container, &copy)?.then_some(Finished::Object(copy)))
     }
@@ -424,9 +424,12 @@ impl Copier {
             let (_, copies) = self.directories.entry(group).or_insert_with(|| (path.to_vec(), 0));
             *copies = copies.saturating_add(1);
         }
-        // What is in a directory into which a copy is resumed, the copy made.
-        let new = found.is_none() || self.resume.as_ref().is_some_and(|r| r.resumed);
-        Ok(self.copy_content(source, path, &below, new, depth).map(|()| true))
+        Ok(self.copy_content(source, path, &below, found.is_none() || self.is_resumed(), depth).map(|()| true))
+    }
+
+    /// True if an interrupted copy is resumed: what is in the destination, it made.
+    fn is_resumed(&self) -> bool {
+        self.resume.as_ref().is_some_and(|r| r.resumed)
     }
 
     /// Copies what is in `source`, the directory that the user named, into `to`.
@@ -435,7 +438,7 @@ impl Copier {
             (false, _) => io::Error::other(NOT_RECURSIVE),
             (true, Err(e)) => e,
             (true, Ok(identity)) if identity == source.meta().identity => io::Error::other(INTO_ITSELF),
-            (true, Ok(_)) => return self.copy_content(source, path, to, self.manner.new_destination, 0),
+            (true, Ok(_)) => return self.copy_content(source, path, to, self.manner.new_destination || self.is_resumed(), 0),
         };
         self.failed(path, &refused)
     }

@@ -87,10 +87,7 @@ impl IodConnector {
     /// Fetches the chunks of a dataset with bytes in `range` that are in no cache, by threads.
     /// False: enough threads do that already.
     pub(super) fn fetch_ahead(&self, state: &State, d: &Arc<Dataset>, range: std::ops::Range<u64>) -> Result<bool> {
-        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
-        if len > slice_bytes(d) {
-            return Ok(true);
-        }
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(slice_bytes(d));
         let mut missing = Vec::new();
         for chunk in d.grid.pieces(range.start, len) {
             let Some(cell) = state.get(&d.chunk_key(chunk.chunk))? else { continue };
@@ -160,11 +157,29 @@ impl IodConnector {
     /// As [`Self::read_elements`]. `state` is not locked while chunks are fetched and decoded.
     pub(super) fn read_unlocked(&self, state: RwLockReadGuard<'_, State>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let n = d.readable(offset, buf.len());
-        if n > slice_bytes(d) {
-            return self.read_elements(&state, d, offset, buf);
+        let mut slices = buf.get_mut(..n).unwrap_or_default().chunks_mut(slice_bytes(d));
+        let Some(first) = slices.next() else { return Ok(0) };
+        let mut done = first.len();
+        self.read_slice(state, d, offset, first)?;
+        for slice in slices {
+            // As a request of its own: the dataset may be another one by now.
+            let state = self.state.read_recursive();
+            let d = self.dataset_of(&state, d.id)?;
+            let at = offset.saturating_add(done as u64);
+            let n = d.readable(at, slice.len());
+            self.read_slice(state, &d, at, slice.get_mut(..n).unwrap_or_default())?;
+            done = done.saturating_add(n);
+            if n < slice.len() {
+                break;
+            }
         }
+        Ok(done)
+    }
+
+    /// Fills `buf` with the bytes of a dataset from `offset`, all of which it has.
+    fn read_slice(&self, state: RwLockReadGuard<'_, State>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<()> {
         let locate = |chunk: ChunkPieces| Ok((Source::of(&state, &d.chunk_key(chunk.chunk))?, chunk));
-        let mut located = d.grid.pieces(offset, n).into_iter().map(locate).collect::<Result<Vec<_>>>()?.into_iter().peekable();
+        let mut located = d.grid.pieces(offset, buf.len()).into_iter().map(locate).collect::<Result<Vec<_>>>()?.into_iter().peekable();
         drop(state);
         let mut passed = Vec::new();
         while located.peek().is_some() {
@@ -194,7 +209,7 @@ impl IodConnector {
             let mut images = self.images.lock();
             passed.into_iter().for_each(|extent| images.pass(extent));
         }
-        Ok(n)
+        Ok(())
     }
 
     /// Fetches and decodes the chunks of which a write leaves bytes as they are, so that the state

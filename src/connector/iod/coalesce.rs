@@ -96,12 +96,13 @@ impl IodConnector {
         }
         let claim = Claim { connector: self, extents: claimed.iter().map(|(extent, _)| *extent).collect() };
         let extents = &claim.extents;
-        let bytes = extents.iter().fold(0u64, |n, extent| n.saturating_add(d.decoding_bytes(extent.len.into())));
-        let permit = self.decoding.enter(bytes);
         let stored = self.container.read_many(extents).unwrap_or_else(|e| {
             tracing::debug!("chunks are fetched one by one: {e}");
             Vec::new()
         });
+        // Not while it is fetched: requests go out side by side, and are short.
+        let bytes = extents.iter().fold(0u64, |n, extent| n.saturating_add(d.decoding_bytes(extent.len.into())));
+        let permit = self.decoding.enter(bytes);
         let decoded = decode_all(d, &claimed, stored);
         drop(permit);
         let mut images = self.images.lock();

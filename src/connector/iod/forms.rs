@@ -10,7 +10,7 @@ use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Key, keys};
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
 /// Elements of a part, at most, unless all have the fill value.
@@ -52,6 +52,8 @@ pub(super) struct Parts<'a> {
     place: Place,
     /// The form of an element with the fill value.
     fill: Option<Arc<[u8]>>,
+    /// Elements of a row of chunks of which one is stored.
+    stored: Range<u64>,
 }
 
 impl<'a> Parts<'a> {
@@ -61,7 +63,7 @@ impl<'a> Parts<'a> {
             return Err(Error::limit("dataset", Address(d.id), "more than 2^30 variable-length elements"));
         }
         let form = VariableForm::of(&d.datatype);
-        Ok(Parts { connector, state, d, form, lines, place: Place::Dataset(d.id), fill: None })
+        Ok(Parts { connector, state, d, form, lines, place: Place::Dataset(d.id), fill: None, stored: 0..0 })
     }
 
     fn size(&self) -> usize {
@@ -96,10 +98,19 @@ impl<'a> Parts<'a> {
         if element >= end {
             return Ok(None);
         }
-        let filled = stored_from(self.state, self.d, element)?.min(end).saturating_sub(element);
-        if filled > 0 {
-            return Ok(Some(Part::Filled(filled, self.fill()?)));
+        if !self.stored.contains(&element) {
+            let (first, past) = stored_from(self.state, self.d, element)?;
+            let filled = first.min(end).saturating_sub(element);
+            if filled > 0 {
+                return Ok(Some(Part::Filled(filled, self.fill()?)));
+            }
+            self.stored = element..past;
         }
+        self.stored(element, end).map(|(n, form)| Some(Part::Stored(n, form)))
+    }
+
+    /// The form of elements from `element` on, before `end`, and how many they are.
+    fn stored(&self, element: u64, end: u64) -> Result<(u64, Vec<u8>)> {
         let count = end.saturating_sub(element).min(PART_ELEMENTS);
         let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(self.size())).filter(|n| *n as u64 <= ELEMENT_MAX);
         let mut raw = vec![0; len.ok_or_else(|| too_large(self.d))?];
@@ -112,7 +123,7 @@ impl<'a> Parts<'a> {
                 break;
             }
         }
-        Ok(Some(Part::Stored(n, form)))
+        Ok((n, form))
     }
 }
 
@@ -120,9 +131,9 @@ fn too_large(d: &Dataset) -> Error {
     Error::limit("dataset", Address(d.id), "elements too large for variable-length data")
 }
 
-/// The first element from `element` on that may be in a stored chunk. All elements before it, in
-/// the order of the file, have the fill value.
-fn stored_from(state: &State, d: &Dataset, element: u64) -> Result<u64> {
+/// The first element from `element` on that may be in a stored chunk, and the end of the row of
+/// chunks that it is in. All elements before it, in the order of the file, have the fill value.
+fn stored_from(state: &State, d: &Dataset, element: u64) -> Result<(u64, u64)> {
     // Along the first dimension in which chunks are longer than one element, and those before it,
     // the order of the keys is that of the elements.
     let (dims, chunk): (Vec<u64>, Vec<u64>) = match &d.storage {
@@ -143,12 +154,16 @@ fn stored_from(state: &State, d: &Dataset, element: u64) -> Result<u64> {
         found = Some(key.to_vec());
         Ok(ControlFlow::Break(()))
     })?;
-    let Some(next) = found.and_then(|key| keys::scaled(&key)) else { return Ok(d.elements()) };
+    let Some(next) = found.and_then(|key| keys::scaled(&key)) else { return Ok((d.elements(), d.elements())) };
+    let length = |k: usize| chunk.get(k).copied().unwrap_or(1);
     let start = (0..=depth).fold(0u64, |n, k| {
-        let at = next.get(k).copied().unwrap_or(0).saturating_mul(chunk.get(k).copied().unwrap_or(1));
+        let at = next.get(k).copied().unwrap_or(0).saturating_mul(length(k));
         n.saturating_add(at.saturating_mul(row(k)))
     });
-    Ok(start.max(element))
+    // The chunk may be cut by the end of a dimension.
+    let left = dims.get(depth).copied().unwrap_or(0).saturating_sub(next.get(depth).copied().unwrap_or(0).saturating_mul(length(depth)));
+    let past = start.saturating_add(length(depth).min(left).saturating_mul(row(depth)));
+    Ok((start.max(element), past))
 }
 
 /// The form of the elements of a dataset, as of a generation.
@@ -197,8 +212,7 @@ impl Index {
                 }
                 (None, Some((last, form))) if *last == n => copy(form, at.saturating_sub(start), target),
                 (None, _) => {
-                    let Some(Part::Stored(_, form)) = parts.next(first, end.element)? else { return Err(changed(parts.d)) };
-                    let form: Arc<[u8]> = form.into();
+                    let form: Arc<[u8]> = parts.stored(first, end.element)?.1.into();
                     self.last = Some((n, form.clone()));
                     copy(&form, at.saturating_sub(start), target)
                 }
@@ -256,7 +270,7 @@ pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> 
     // The last newline ends the line.
     let inside = |line: &[u8]| (memchr::memchr_iter(b'\n', line).count() as u64).saturating_sub(1);
     while element < d.elements() {
-        let filled = stored_from(state, d, element)?.saturating_sub(element);
+        let filled = stored_from(state, d, element)?.0.saturating_sub(element);
         if filled > 0 && inside(&parts.fill()?) == 0 {
             (skip, element) = (skip.saturating_add(filled), element.saturating_add(filled));
             continue;

@@ -154,7 +154,7 @@ impl Following {
         let old = std::mem::replace(&mut *self.shown.write(), Shown::new(shown, status, asked));
         self.state.fetch_add(1, Ordering::SeqCst);
         // What is read of it from now on is not worth keeping.
-        old.connector.environment().cache.clear();
+        old.connector.environment().forget_decoded();
         looks.previous = Some(old.connector);
         looks.since = Instant::now();
         if old.status.identity != status.identity {

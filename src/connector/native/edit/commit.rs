@@ -78,8 +78,7 @@ impl NativeConnector {
     pub(super) fn forget_all(&self) {
         self.datasets.lock().clear();
         self.attribute_names.lock().clear();
-        self.options.environment.cache.clear();
-        self.options.environment.chunk_files.clear();
+        self.options.environment.forget_decoded();
         self.options.environment.stored.clear();
         if let Some(e) = &self.editing {
             e.new_generation();

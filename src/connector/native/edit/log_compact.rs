@@ -209,7 +209,7 @@ impl NativeConnector {
             Ok(state)
         })?;
         // Records are cached by their address.
-        self.options.environment.cache.clear();
+        self.options.environment.forget_decoded();
         log.count_appended(None);
         drop(change);
         self.commit_all(false)?;
