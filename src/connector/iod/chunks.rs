@@ -1,7 +1,7 @@
 //! Datasets and chunks of an open container, with caches; reading elements.
 
 use super::access::{Claim, IodConnector};
-use super::coalesce::groups;
+use super::coalesce::groups_to_decode;
 use super::dataset::Dataset;
 use super::decoding::{Decoded, HELD_BYTES};
 use super::state::State;
@@ -105,7 +105,7 @@ impl IodConnector {
             return Ok(false);
         }
         let connector = self.shared()?;
-        let groups = groups(d, &missing);
+        let groups = groups_to_decode(d, &missing);
         for part in groups.chunks(groups.len().div_ceil(READERS_AHEAD_MAX / 2).max(1)) {
             let (connector, d, part) = (connector.clone(), d.clone(), part.to_vec());
             let ahead = Ahead::new(&connector.readers_ahead);

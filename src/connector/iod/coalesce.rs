@@ -42,19 +42,23 @@ pub(super) fn grouped<T>(mut all: Vec<T>, place: impl Fn(&T) -> Extent) -> Vec<V
 }
 
 /// Divides chunks in packs into groups that one request each fetches.
-///
-/// The decoded chunks of a group are in memory together: few of them if they are long.
-pub(super) fn groups(d: &Dataset, cells: &[Cell]) -> Vec<Group> {
+pub(super) fn groups(cells: &[Cell]) -> Vec<Group> {
     let in_packs = cells.iter().filter_map(|cell| match &cell.data {
         Data::Extent(extent) => Some((*extent, cell.mask)),
         Data::Inline(_) => None,
     });
     let mut groups = grouped(in_packs.collect(), |(extent, _)| *extent);
     groups.iter_mut().for_each(|group| group.dedup_by_key(|(extent, _)| *extent));
+    groups
+}
+
+/// [`groups`] of chunks that are decoded. Those of a group are in memory together: few of them if
+/// they are long.
+pub(super) fn groups_to_decode(d: &Dataset, cells: &[Cell]) -> Vec<Group> {
     let most = HELD_BYTES.checked_div(d.grid.chunk_bytes()).and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
     match d.pipeline.is_empty() {
-        true => groups,
-        false => groups.iter().flat_map(|group| group.chunks(most).map(<[_]>::to_vec)).collect(),
+        true => groups(cells),
+        false => groups(cells).iter().flat_map(|group| group.chunks(most).map(<[_]>::to_vec)).collect(),
     }
 }
 
@@ -125,7 +129,7 @@ impl IodConnector {
         if missing.len() < 2 {
             return Fetched::default();
         }
-        each_group(&groups(d, &missing), &|group| self.fetch_group(d, group)).into_iter().collect()
+        each_group(&groups_to_decode(d, &missing), &|group| self.fetch_group(d, group)).into_iter().collect()
     }
 }
 
@@ -158,7 +162,7 @@ mod tests {
     use super::super::tests::{bytes, empty, open, spec};
     use super::*;
     use crate::connector::edit::Edit;
-    use crate::connector::{ChunksSpec, Connector, DatasetSpec, Form};
+    use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form};
 
     fn cell(session: u64, offset: u64, len: u32) -> Cell {
         Cell { mask: 0, data: Data::Extent(Extent { session, pack: 0, offset, len, checksum: 0 }) }
@@ -166,10 +170,7 @@ mod tests {
 
     #[test]
     fn chunks_near_each_other_are_one_group() {
-        let c = open(&empty());
-        let id = c.create_dataset(c.root(), b"d", &spec("u1", &[4 << 20])).unwrap();
-        let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
-        let lens = |cells: &[Cell]| groups(&d, cells).iter().map(Vec::len).collect::<Vec<_>>();
+        let lens = |cells: &[Cell]| groups(cells).iter().map(Vec::len).collect::<Vec<_>>();
         let near: Vec<Cell> = (0..64).rev().map(|n| cell(1, n << 16, 1 << 16)).collect();
         assert_eq!(lens(&near), [64]);
         assert_eq!(lens(&[cell(1, 0, 10), cell(1, GAP_BYTES + 10, 10)]), [2]);
@@ -182,6 +183,21 @@ mod tests {
         let overlapping: Vec<Cell> = (0..16).map(|n| cell(1, n, 1 << 20)).collect();
         assert_eq!(lens(&overlapping), [8, 8]);
         assert_eq!(lens(&[cell(1, 0, u32::MAX), cell(1, u64::from(u32::MAX), 1)]), [1, 1]);
+    }
+
+    #[test]
+    fn few_long_chunks_are_decoded_together() {
+        let c = open(&empty());
+        let deflate = || FilterSpec { id: 1, flags: 0, name: Vec::new(), cd_values: vec![1] };
+        for (filters, want) in [(vec![deflate()], vec![2, 2, 1]), (vec![], vec![5])] {
+            let name = filters.len().to_string();
+            let chunks = Some(ChunksSpec::Dims(vec![16 << 20]));
+            let spec = DatasetSpec { chunks, filters: Some(filters), ..spec("u1", &[80 << 20]) };
+            let id = c.create_dataset(c.root(), name.as_bytes(), &spec).unwrap();
+            let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+            let cells: Vec<Cell> = (0..5).map(|n| cell(1, n << 10, 1 << 10)).collect();
+            assert_eq!(groups_to_decode(&d, &cells).iter().map(Vec::len).collect::<Vec<_>>(), want);
+        }
     }
 
     /// 64 chunks of 64 KiB in one pack: a read or a read-ahead of all is one request.

@@ -1,7 +1,7 @@
 //! Stored chunks for other containers, and from them.
 
 use super::access::IodConnector;
-use super::coalesce::{each_group, groups};
+use super::coalesce::{each_group, grouped, groups};
 use super::dataset::{Dataset, Storage};
 use super::state::State;
 use crate::base::{Error, Result};
@@ -79,14 +79,14 @@ impl StoredChunks for IodStoredChunks {
     }
 
     fn next(&self, after: Option<&[u64]>, budget: u64) -> Result<Vec<StoredChunk>> {
-        let d = self.connector.dataset_of(&self.connector.state.read_recursive(), self.id)?;
         let (places, cells): (Vec<Vec<u64>>, Vec<Cell>) = self.cells(after, budget)?.into_iter().unzip();
-        let mut fetched = self.connector.fetch_stored(&d, &cells)?;
+        let mut fetched = self.connector.fetch_stored(&cells)?;
+        let read = |extent: &Extent| self.connector.container.read_within("chunk", extent, extent.len.into());
         let chunk = |(scaled, cell): (Vec<u64>, &Cell)| {
             let bytes = match &cell.data {
                 Data::Inline(bytes) => bytes.to_vec(),
                 // Several chunks may have one extent.
-                Data::Extent(extent) => fetched.remove(extent).map_or_else(|| self.connector.container.read(extent), Ok)?,
+                Data::Extent(extent) => fetched.remove(extent).map_or_else(|| read(extent), Ok)?,
             };
             let chunk = StoredChunk { scaled, mask: cell.mask, bytes, offset: None };
             self.storage.verify(&chunk).map(|()| chunk)
@@ -97,7 +97,7 @@ impl StoredChunks for IodStoredChunks {
 
 impl IodConnector {
     /// The stored bytes of values in packs, by few requests.
-    fn fetch_stored(&self, d: &Dataset, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
+    fn fetch_stored(&self, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
         let fetch = |group: &[(Extent, u32)]| {
             let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
             match self.container.read_many(&extents) {
@@ -105,7 +105,7 @@ impl IodConnector {
                 Err(e) => vec![Err(e)],
             }
         };
-        each_group(&groups(d, cells), &fetch).into_iter().collect()
+        each_group(&groups(cells), &fetch).into_iter().collect()
     }
 
     /// Where chunks are in the original `number`, of which each is read: it may have changed, or
@@ -117,9 +117,9 @@ impl IodConnector {
         };
         let places = chunks.iter().map(place).collect::<Result<Vec<_>>>()?;
         let extents = places.iter().filter_map(|place| if let Data::Extent(extent) = place { Some(*extent) } else { None });
-        let mut extents: Vec<Extent> = extents.collect();
-        extents.sort_unstable_by_key(|extent| extent.offset);
-        self.container.read_many(&extents)?.into_iter().try_for_each(|read| read.map(drop))?;
+        for request in grouped(extents.collect(), |extent| *extent) {
+            self.container.read_many(&request)?.into_iter().try_for_each(|read| read.map(drop))?;
+        }
         Ok(places)
     }
 
