@@ -70,6 +70,8 @@ impl Transaction {
                 state.order.iter_mut().for_each(WriteOrder::clear);
                 state.space.committed(self.driver.is_followed() && !self.out_of_space.load(Ordering::Acquire));
                 self.out_of_space.store(false, Ordering::Release);
+                drop(state);
+                self.record_after_commit(journal.as_deref());
                 Ok(())
             }
             Err(failed) => {
@@ -99,6 +101,7 @@ impl Transaction {
         self.write_fresh_sectors().map_err(before)?;
         // Storage of bytes that a rollback could not write back is not allocated yet.
         self.state.write().ensure_dirty_storage(&*self.driver).map_err(before)?;
+        self.record_before_commit().map_err(before)?;
         let (end, recorded_eof, len, unsynced) = {
             let s = self.state.read();
             (s.space.end(), s.recorded_eof, s.len, s.unsynced)
@@ -198,12 +201,13 @@ impl Transaction {
             marked: with(old, &root.marked),
             settled: with(new, &root.settled),
             records: without_sector(sectors, root.offset),
+            free_record: self.state.read().free_record.place(),
         };
         let encoded = changes.encode();
         let file = self.arm(journal, &encoded)?;
         self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { after_mark(f.error) } else { f })?;
         changes.apply(&*self.driver).map_err(after_mark)?;
-        disarm(&*file, &encoded);
+        disarm(&*file, &changes, encoded.len() as u64);
         Ok(())
     }
 
@@ -289,12 +293,14 @@ impl Transaction {
     }
 }
 
-/// Marks a journal void and keeps its space for the next commit. An error is harmless: the file no
-/// longer matches it, or it repeats the same changes.
-fn disarm(file: &dyn WriteDriver, encoded: &[u8]) {
+/// Marks the journal in `file`, `len` bytes of `changes`, void and keeps its space for the next
+/// commit. An error is harmless: the file no longer matches it, or it repeats the same changes.
+fn disarm(file: &dyn WriteDriver, changes: &Journal, len: u64) {
     let _ = journal::make_void(file);
-    if encoded.len() as u64 > JOURNAL_RESERVED {
+    if len > JOURNAL_RESERVED {
         let _ = file.set_len(JOURNAL_RESERVED);
+        let _ = file.write_at(&journal::void_head(changes.owner), 0);
+        let _ = journal::set_free_record(file, changes.free_record);
     }
 }
 

@@ -7,7 +7,8 @@
 //! bytes of the records u64 |
 //! nonce u64 | device u64, inode u64 of the file |
 //! marked root sector, during the changes (512) | settled root sector, after them (512) |
-//! records: offset u64 | length u32 | bytes | ... checksum of all before, 2 x u32
+//! records: offset u64 | length u32 | bytes | ... checksum of all before, 2 x u32 |
+//! offset u64, nonce u64 of the record of free space (`file::free_record`), their checksum u32
 //! ```
 //!
 //! Little-endian. State 1 is the earlier format, without nonce, device and inode. The journal is
@@ -16,6 +17,7 @@
 //! has no marked root sector: it is valid only while the superblock is that of its settled sector.
 //! `meta::recovery` decides whether a journal is applied to a file.
 
+use super::free_record::RecordPlace;
 use super::overlay::SECTOR;
 use super::{FileDriver, Identity, Status, WriteDriver, read_all};
 use crate::base::checksum::{Lookup3, lookup3};
@@ -39,6 +41,8 @@ const HEAD_LEN_WITHOUT_NONCE: usize = 32;
 const RECORD_HEAD_LEN: usize = 12;
 const CHECKSUM_LEN: usize = 8;
 const CHECKSUM_SEEDS: [u32; 2] = [0, 0x6835_6469];
+/// Bytes of the place of a record of free space.
+const PLACE_LEN: usize = 20;
 /// Largest journal that readers accept, bytes.
 pub const BYTES_MAX: u64 = 1 << 30;
 /// Largest journal that a reader loads into memory, bytes.
@@ -61,6 +65,8 @@ pub struct Journal {
     pub settled: Vec<u8>,
     /// All other changes, in ascending order.
     pub records: Vec<(u64, Vec<u8>)>,
+    /// The record of free space in the file, if it has one.
+    pub free_record: Option<RecordPlace>,
 }
 
 /// Splits the first `n` bytes off.
@@ -92,6 +98,47 @@ pub fn make_void(file: &dyn WriteDriver) -> io::Result<()> {
     file.write_at(&VOID.to_le_bytes(), STATE_AT)
 }
 
+/// The place of a record of free space behind the journal's checksum; all zeros are none.
+fn encode_place(place: Option<RecordPlace>) -> [u8; PLACE_LEN] {
+    let mut out = [0; PLACE_LEN];
+    if let Some(place) = place {
+        let numbers = [place.offset.to_le_bytes(), place.nonce.to_le_bytes()];
+        let sum = lookup3(numbers.as_flattened(), CHECKSUM_SEEDS[1]).to_le_bytes();
+        let bytes = numbers.as_flattened().iter().chain(&sum);
+        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    }
+    out
+}
+
+/// The head of the journal `source`, whatever its state, and where it names the record of free
+/// space; `None` for the earlier format.
+fn place_of_record(source: &dyn FileDriver) -> io::Result<Option<(Head, u64)>> {
+    let mut bytes = [0; HEAD_LEN];
+    let n = read_all(source, &mut bytes, 0)?;
+    let head = Head::decode_any(bytes.get(..n).unwrap_or_default()).filter(|head| head.state != ARMED_WITHOUT_NONCE);
+    let at = |head: Head| Some((head, head.body()?.checked_add(CHECKSUM_LEN as u64)?));
+    Ok(head.and_then(at))
+}
+
+/// The record of free space that the journal `source` of the file `owner` names.
+pub fn free_record(source: &dyn FileDriver, owner: Identity) -> io::Result<Option<RecordPlace>> {
+    let found = place_of_record(source)?.filter(|(head, _)| head.owner == owner);
+    let Some((_, at)) = found else { return Ok(None) };
+    let mut stored = [0; PLACE_LEN];
+    let n = read_all(source, &mut stored, at)?;
+    let mut rest = stored.get(..n).unwrap_or_default();
+    let (Some(offset), Some(nonce)) = (u64_of(&mut rest), u64_of(&mut rest)) else { return Ok(None) };
+    Ok(Some(RecordPlace { offset, nonce }).filter(|place| encode_place(Some(*place)) == stored))
+}
+
+/// Makes the journal in `file` name a record of free space.
+pub fn set_free_record(file: &dyn WriteDriver, place: Option<RecordPlace>) -> io::Result<()> {
+    match place_of_record(file)? {
+        Some((_, at)) => file.write_at(&encode_place(place), at),
+        None => Ok(()),
+    }
+}
+
 impl Journal {
     /// Encodes the journal file.
     pub fn encode(&self) -> Vec<u8> {
@@ -105,7 +152,7 @@ impl Journal {
 
     fn encode_as(&self, state: u32) -> Vec<u8> {
         let payload: usize = self.records.iter().map(|(_, b)| b.len() + RECORD_HEAD_LEN).sum();
-        let mut out = Vec::with_capacity(HEAD_LEN + 2 * SECTOR as usize + payload + CHECKSUM_LEN);
+        let mut out = Vec::with_capacity(HEAD_LEN + 2 * SECTOR as usize + payload + CHECKSUM_LEN + PLACE_LEN);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&state.to_le_bytes());
         out.extend_from_slice(&(self.records.len() as u32).to_le_bytes());
@@ -121,6 +168,7 @@ impl Journal {
         }
         let sums = CHECKSUM_SEEDS.map(|seed| lookup3(&out, seed));
         sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
+        out.extend_from_slice(&encode_place(self.free_record));
         out
     }
 
@@ -206,6 +254,10 @@ struct Head {
 impl Head {
     /// Decodes the head; `None` if the journal holds no commit.
     fn decode(bytes: &[u8]) -> Option<Head> {
+        Head::decode_any(bytes).filter(|head| head.state != VOID)
+    }
+
+    fn decode_any(bytes: &[u8]) -> Option<Head> {
         let mut rest = bytes;
         if take(&mut rest, MAGIC.len())? != MAGIC {
             return None;
@@ -214,7 +266,7 @@ impl Head {
         let mut head = Head { state, records, root, payload, nonce: 0, owner: Identity { device: 0, inode: 0 } };
         match state {
             ARMED_WITHOUT_NONCE => {}
-            ARMED | ORDERED => {
+            VOID | ARMED | ORDERED => {
                 head.nonce = u64_of(&mut rest)?;
                 head.owner = Identity { device: u64_of(&mut rest)?, inode: u64_of(&mut rest)? };
             }

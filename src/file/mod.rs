@@ -6,6 +6,7 @@ pub mod confined;
 pub mod directory;
 pub mod fault;
 pub mod follower_locks;
+pub mod free_record;
 pub mod host_file;
 pub mod journal;
 pub mod journal_path;

@@ -18,10 +18,12 @@ use std::time::{Duration, Instant};
 
 mod free_list;
 mod ranges;
+mod recorded;
 mod retained;
 
 use free_list::FreeList;
 pub use ranges::Ranges;
+use recorded::Recorded;
 
 /// Length of the space for small metadata, bytes.
 const RESERVE_BYTES: u64 = 8 << 10;
@@ -128,6 +130,7 @@ pub struct Space {
     pages: Option<Pages>,
     /// Freed space stays out of use.
     retains: bool,
+    recorded: Recorded,
 }
 
 fn of<T>(both: &mut [T; 2], pool: Pool) -> &mut T {
@@ -204,7 +207,7 @@ impl Space {
         let enough = len.saturating_add(align).saturating_mul(2);
         let range = list.find_fitting(len, align, enough, |range| pages.fit(range, len, align))?;
         list.remove(range.clone());
-        self.fresh.insert(range.clone());
+        self.note_allocated(range.clone());
         Some(range.start)
     }
 
@@ -215,7 +218,7 @@ impl Space {
             && let Some(range) = self.reserve.find(len, align)
         {
             self.reserve.remove(range.clone());
-            self.fresh.insert(range.clone());
+            self.note_allocated(range.clone());
             return Some(range.start);
         }
         let extends = pool == Pool::Raw && len >= RESERVE_BYTES && self.free.find(len, align).is_none();
@@ -231,7 +234,7 @@ impl Space {
     fn take(&mut self, len: u64, align: u64) -> Option<u64> {
         if let Some(range) = self.free.find(len, align) {
             self.free.remove(range.clone());
-            self.fresh.insert(range.clone());
+            self.note_allocated(range.clone());
             return Some(range.start);
         }
         // The allocation starts in free space at the end, if any.
@@ -256,7 +259,7 @@ impl Space {
         if end < self.end {
             self.free.insert(end..self.end);
         }
-        self.fresh.insert(at..end);
+        self.note_allocated(at..end);
         if at < self.initial_end && end > self.initial_end {
             self.spanning.insert(at..end);
         }
@@ -320,6 +323,7 @@ impl Space {
 
     /// Adds bytes to free space; pages that become free as a whole leave their pool.
     fn release(&mut self, range: Range<u64>, pool: Option<Pool>) {
+        self.recorded.freed();
         let (Some(pool), Some(pages)) = (pool, self.pages) else { return self.free.insert(range) };
         let list = of(&mut self.parts, pool);
         list.insert(range.clone());
@@ -337,9 +341,14 @@ impl Space {
         self.release(range, pool);
     }
 
+    fn note_allocated(&mut self, range: Range<u64>) {
+        self.recorded.allocated(&range);
+        self.fresh.insert(range);
+    }
+
     /// Makes allocated bytes fresh until the next commit.
     pub fn renew(&mut self, range: Range<u64>) {
-        self.fresh.insert(range);
+        self.note_allocated(range);
     }
 
     /// Allocates `len` bytes, in a file with pages whole pages, past all that is in use; returns
@@ -356,7 +365,7 @@ impl Space {
         if i64::try_from(end).is_err() {
             return None;
         }
-        self.fresh.insert(at..end);
+        self.note_allocated(at..end);
         if at < self.initial_end && end > self.initial_end {
             self.spanning.insert(at..end);
         }

@@ -25,10 +25,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod background_write;
 mod eof_extension;
+mod free_record;
 mod order;
 mod reserve;
 
 use background_write::BackgroundWrite;
+use free_record::RecordState;
 
 /// Least and largest growth of the file's length, so that few commits record a new EOF, bytes.
 const GROWTH_BYTES_MIN: u64 = 64 << 10;
@@ -80,6 +82,7 @@ pub(super) struct State {
     operation: Option<Operation>,
     /// Changed live bytes in the order of the commit, if readers without locks need one.
     pub(super) order: Option<WriteOrder>,
+    pub(super) free_record: RecordState,
 }
 
 impl State {
@@ -182,6 +185,7 @@ impl Transaction {
             allocated: (allocated, len),
             operation: None,
             order: None,
+            free_record: RecordState::default(),
         };
         Ok(Transaction {
             driver,

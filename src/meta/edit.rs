@@ -176,6 +176,12 @@ impl Store {
         Ok(FreeList { whole: relative(whole), parts: parts.map(relative) })
     }
 
+    /// Ends the record of free space of the session, which leaves a list instead.
+    pub fn end_free_record(&self) -> Result<()> {
+        self.transaction()?.end_free_record();
+        Ok(())
+    }
+
     /// Allocates at least `len` bytes past all that is in use; returns their address and number.
     pub fn append(&self, len: u64) -> Result<(Address, u64)> {
         let range = self.transaction()?.append(len).map_err(failed("allocate", Address::UNDEF))?;

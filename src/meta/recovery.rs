@@ -21,6 +21,8 @@ use crate::file::{FileDriver, Identity, JournalPlace, WriteDriver, read_all};
 use crate::format::superblock::{Superblock, mark_bit};
 use std::sync::Arc;
 
+mod free_space;
+
 /// Most data extents examined to find the last; with more of them the file's length is its end.
 const EXTENTS_MAX: usize = 1 << 12;
 /// Fewest bytes of a valid file after the start of the root group's header, or after the
@@ -78,15 +80,17 @@ pub fn finish(file: &Arc<dyn WriteDriver>, place: &dyn JournalPlace, old: OldJou
     let Some(journal) = interrupted(&Store::open(file.clone())?, place, old)? else { return Ok(false) };
     let io = failed("recover", Address(0));
     journal.apply(&**file).map_err(&io)?;
+    free_space::keep(file, place);
     place.remove().map_err(&io)?;
     Ok(true)
 }
 
-/// Removes a journal that the file does not need. Returns whether there was one.
+/// Removes a journal that `file` does not need. Returns whether there was one.
 ///
-/// Error: `EEXIST` when it may hold a commit of a file other than `owner`, the file being opened.
-pub fn clear_leftover(place: &dyn JournalPlace, owner: Identity) -> Result<bool> {
+/// Error: `EEXIST` when it may hold a commit of another file.
+pub fn clear_leftover(file: &Arc<dyn WriteDriver>, place: &dyn JournalPlace) -> Result<bool> {
     let io = failed("recover", Address(0));
+    let owner = file.status().map_err(&io)?.identity;
     let Some(found) = place.open().map_err(&io)? else { return Ok(false) };
     if let Kind::Armed(Some(other)) = journal::kind(&*found).map_err(&io)?
         && other != owner
@@ -98,6 +102,7 @@ pub fn clear_leftover(place: &dyn JournalPlace, owner: Identity) -> Result<bool>
         return Err(Error::refused(libc::EEXIST, reason));
     }
     tracing::info!("removing a leftover journal: the file has no interrupted commit");
+    free_space::keep(file, place);
     place.remove().map_err(&io)?;
     Ok(true)
 }
@@ -190,11 +195,15 @@ impl Store {
     /// Opens `driver` for writing, after completing an interrupted commit.
     pub fn open_writable(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>) -> Result<Store> {
         let finished = finish(&driver, &*place, OldJournals::Refused)?;
-        let mut store = Store::open(driver.clone())?;
+        let store = Store::open(driver.clone())?;
         let status = driver.status().map_err(failed("stat", Address(0)))?;
         let Some(recorded) = store.recorded_end(status.len) else { return Err(store.wrong_length(status.len)) };
         // Bytes past the recorded EOF are discarded if our journal shows an unfinished session.
-        let ours = finished || clear_leftover(&*place, status.identity)? && !store.superblock.is_unclosed();
+        let ours = finished || clear_leftover(&driver, &*place)? && !store.superblock.is_unclosed();
+        // The EOF may have changed.
+        let mut store = Store::open(driver.clone())?;
+        let status = driver.status().map_err(failed("stat", Address(0)))?;
+        let recorded = store.recorded_end(status.len).unwrap_or(recorded);
         // The EOF of a file in use, also by a crashed writer, is not extended: `recover` handles
         // it.
         let longer = store.with_tail(&*driver, status.len).filter(|s| !ours && !s.is_in_use());

@@ -51,6 +51,7 @@ pub(crate) fn take(store: &Store) -> Result<()> {
 /// Commits, and writes a list of what is free then at the end of the file, to be committed. Returns
 /// the end of the file.
 pub(crate) fn leave(store: &Store) -> Result<Address> {
+    store.end_free_record()?;
     let end = store.commit_end()?;
     let mut list = store.free_list()?;
     list.limit();

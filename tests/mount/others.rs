@@ -198,7 +198,7 @@ fn a_file_on_read_only_media_is_shown_also_after_an_interrupted_commit() {
     torn[..512].copy_from_slice(&marked);
     std::fs::write(&interrupted, &torn).unwrap();
     let owner = Identity { device: 0, inode: 0 };
-    let journal = Journal { owner, nonce: 5, root: 0, marked, settled, records };
+    let journal = Journal { owner, nonce: 5, root: 0, marked, settled, records, free_record: None };
     std::fs::write(media.join("interrupted.h5.h5dir-journal"), journal.encode()).unwrap();
     tmpfs.freeze();
     let (first, second) = (Place::new(), Place::new());

@@ -2,18 +2,21 @@
 
     everyday_growth.py H5DIR FOLDER
 
-Each pattern runs 100 rounds in a new HDF5 file: with one mount a round, and with one fsync a round. The file may not grow any more
-after the first rounds. Unmounted, it may have little more than the last state and the one before it, which is free until the commit.
+Each pattern runs 100 rounds in a new HDF5 file: with one mount a round, with one fsync a round, and with mounts that are killed
+after a fsync. The file may not grow any more after the first rounds. Unmounted, it may have little more than the last state and the
+one before it, which is free until the commit.
 """
 import ctypes
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 H5DIR, FOLDER = sys.argv[1:3]
-ROUNDS = 100
+ROUNDS, KILLED_ROUNDS = 100, int(os.environ.get("H5DIR_KILLED_ROUNDS", "30"))
 FILE, MOUNT = os.path.join(FOLDER, "growth.h5"), os.path.join(FOLDER, "growth")
 COPY = os.path.join(FOLDER, "growth-copy.h5")
 RANDOM = random.Random(7)
@@ -112,18 +115,45 @@ def unmount():
     subprocess.check_call([H5DIR, "umount", MOUNT])
 
 
-def sizes(pattern, mounts):
+def killed(pattern, number):
+    """One round of a mount that is killed after a fsync."""
+    command = [H5DIR, "mount", "--foreground", "--read-write", "--commit-interval", "0", FILE, MOUNT]
+    daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        while not os.path.ismount(MOUNT):
+            assert daemon.poll() is None, "the mount ended"
+            time.sleep(0.01)
+        pattern(MOUNT, number)
+        sync(MOUNT)
+    finally:
+        daemon.send_signal(signal.SIGKILL)
+        daemon.wait()
+        subprocess.check_call(["umount", "--lazy", MOUNT])
+    subprocess.check_call([H5DIR, "recover", FILE], stdout=subprocess.DEVNULL)
+
+
+def mounted(pattern, number):
+    """One round of a mount."""
+    mount()
+    pattern(MOUNT, number)
+    unmount()
+
+
+def synced(pattern, number):
+    """One round that ends with a fsync."""
+    if number == 0:
+        mount()
+    pattern(MOUNT, number)
+    sync(MOUNT)
+
+
+def sizes(pattern, one_round):
     """Length of the file after each round, and of a copy without free space."""
     subprocess.check_call([H5DIR, "create", FILE])
     lengths = []
     try:
-        if not mounts:
-            mount()
-        for number in range(ROUNDS):
-            if mounts:
-                mount()
-            pattern(MOUNT, number)
-            unmount() if mounts else sync(MOUNT)
+        for number in range(ROUNDS if one_round is not killed else KILLED_ROUNDS):
+            one_round(pattern, number)
             lengths.append(os.path.getsize(FILE))
     finally:
         if os.path.ismount(MOUNT):
@@ -142,15 +172,15 @@ def main():
     grown = []
     for pattern in PATTERNS:
         # A log is compacted when the mount is idle or ends.
-        for mounts in (True, False)[: 1 if pattern is logged else 2]:
-            lengths, live = sizes(pattern, mounts)
+        for one_round in (mounted,) if pattern is logged else (mounted, synced, killed):
+            lengths, live = sizes(pattern, one_round)
             # The second half may not be longer than the first, but for states of other sizes.
-            first, second = max(lengths[: ROUNDS // 2]), max(lengths[ROUNDS // 2 :])
-            what = f"{pattern.__name__}, {'mount' if mounts else 'fsync'}: {first} bytes, then {second}; a copy has {live}"
+            first, second = max(lengths[: len(lengths) // 2]), max(lengths[len(lengths) // 2 :])
+            what = f"{pattern.__name__}, {one_round.__name__}: {first} bytes, then {second}; a copy has {live}"
             print(what)
-            # With one mount, the file grows by at least 64 KiB at a time.
-            room = 0 if mounts else 128 << 10
-            if second > first * 1.15 + room or mounts and second > 2.2 * live + (128 << 10):
+            # While it is mounted, the file grows by at least 64 KiB at a time.
+            room = 128 << 10 if one_round is synced else 0
+            if second > first * 1.15 + room or one_round is not synced and second > 2.2 * live + (128 << 10):
                 grown.append(what)
     os.rmdir(MOUNT)
     if grown:

@@ -56,7 +56,7 @@ pub fn interrupted(whole: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (marked, settled) = (sector(&superblock.marked(42)), sector(&superblock));
     let owner = Identity { device: 0, inode: 0 };
     let records = vec![(512, b"PWNED!!!".repeat(64))];
-    let journal = Journal { owner, nonce: 42, root: 0, marked: marked.clone(), settled, records }.encode();
+    let journal = Journal { owner, nonce: 42, root: 0, marked: marked.clone(), settled, records, free_record: None }.encode();
     image[..512].copy_from_slice(&marked);
     (image, journal)
 }

@@ -130,7 +130,7 @@ pub fn recover(host: &HostFile, file: PosixFile) -> Result<Recovered> {
         // another writer's.
         file.set_len(recorded).and_then(|()| file.sync()).map_err(failed("recover"))?;
     }
-    let removed = !finished && recovery::clear_leftover(&place, status.identity)?;
+    let removed = !finished && recovery::clear_leftover(&driver, &place)?;
     let longer = store.with_tail(&*file, status.len).filter(|_| !ours);
     let kept = longer.as_ref().map_or(0, |s| s.eof.0.saturating_sub(before.eof.0));
     if let Some(longer) = longer {
@@ -249,7 +249,7 @@ mod tests {
         let marked = [superblock.marked(99).encode().unwrap(), image[48..512].to_vec()].concat();
         image[..512].copy_from_slice(&marked);
         let owner = Identity { device: 1, inode: 2 };
-        (image, Journal { owner, nonce: 99, root: 0, marked, settled, records: vec![(512, vec![7; 512])] })
+        (image, Journal { owner, nonce: 99, root: 0, marked, settled, records: vec![(512, vec![7; 512])], free_record: None })
     }
 
     fn superblock(bytes: &[u8]) -> Superblock {

@@ -45,11 +45,12 @@ impl Transaction {
             marked: first.clone(),
             settled: first,
             records: without_sector(sectors, root.offset),
+            free_record: self.state.read().free_record.place(),
         };
         let encoded = changes.encode_ordered();
         let file = self.arm(journal, &encoded)?;
         self.replace_in_order().and_then(|()| self.driver.sync()).map_err(after_mark)?;
-        disarm(&*file, &encoded);
+        disarm(&*file, &changes, encoded.len() as u64);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ const OWNER: Identity = Identity { device: 3, inode: 4 };
 
 fn journal() -> Journal {
     let records = vec![(0, vec![3; 512]), (1024, vec![4; 1024])];
-    Journal { owner: OWNER, nonce: 77, root: 512, marked: vec![1; 512], settled: vec![2; 512], records }
+    Journal { owner: OWNER, nonce: 77, root: 512, marked: vec![1; 512], settled: vec![2; 512], records, free_record: None }
 }
 
 /// The journal in `bytes` for a file of `end` bytes, or why it is ignored.
@@ -23,7 +23,8 @@ fn round_trip_and_damage() {
     let found = verified(bytes.clone(), 2048).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((found.root(), found.nonce(), &found.marked, &found.settled), (512, Some(77), &vec![1; 512], &vec![2; 512]));
     assert_eq!(kind(&GrowingFile::new(bytes.clone())).unwrap(), Kind::Armed(Some(OWNER)));
-    for i in 0..bytes.len() {
+    // The place of a record of free space has a checksum of its own.
+    for i in 0..bytes.len() - PLACE_LEN {
         assert!(verified(bytes[..i].to_vec(), 2048).is_err(), "cut to {i}");
         let mut bad = bytes.clone();
         bad[i] ^= 0x10;
@@ -111,4 +112,26 @@ fn what_a_file_at_its_name_is() {
     assert_eq!(kind([MAGIC.as_slice(), &4u32.to_le_bytes(), &[0; 100]].concat()), Kind::Other);
     let old = [MAGIC.as_slice(), &1u32.to_le_bytes(), &[0; 100]].concat();
     assert_eq!((kind(old), kind(armed)), (Kind::Armed(None), Kind::Armed(Some(OWNER))));
+}
+
+#[test]
+fn a_journal_names_the_record_of_free_space() {
+    let place = Some(RecordPlace { offset: 4096, nonce: 99 });
+    let named = |bytes: &[u8], owner| free_record(&GrowingFile::new(bytes), owner).unwrap();
+    let armed = Journal { free_record: place, ..journal() }.encode();
+    assert_eq!([named(&armed, OWNER), named(&journal().encode(), OWNER)], [place, None]);
+    assert_eq!(named(&armed, Identity { inode: OWNER.inode + 1, ..OWNER }), None);
+    for i in armed.len() - PLACE_LEN..armed.len() {
+        let mut bad = armed.clone();
+        bad[i] ^= 0x10;
+        assert_eq!([named(&bad, OWNER), named(&armed[..i], OWNER)], [None, None], "byte {i}");
+    }
+    let file = GrowingFile::new(armed);
+    make_void(&file).unwrap();
+    assert_eq!(named(&file.bytes(), OWNER), place);
+    let file = GrowingFile::new(void_head(OWNER));
+    set_free_record(&file, place).unwrap();
+    assert_eq!((named(&file.bytes(), OWNER), kind(&file).unwrap()), (place, Kind::Void));
+    set_free_record(&file, None).unwrap();
+    assert_eq!(named(&file.bytes(), OWNER), None);
 }
