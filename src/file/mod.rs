@@ -1,6 +1,5 @@
 //! Drivers: bytes at offsets of a file, without HDF5 meaning; transactions and journals over them.
 
-pub mod cache_directory;
 pub mod commit;
 pub mod confined;
 pub mod directory;

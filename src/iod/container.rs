@@ -17,8 +17,7 @@ use super::tree;
 use super::turns::{Turn, Turns};
 use crate::base::request_error::{errno_of, is_absent, is_transient};
 use crate::base::{Address, Error, Result};
-use crate::file::store::extents::ExtentCache;
-use crate::file::store::{ObjectStore, probe};
+use crate::file::store::{ObjectStore, RangeCache, probe};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +100,7 @@ impl Container {
     }
 
     /// [`Container::open`], with `cache` for bytes of packs.
-    pub fn open_cached(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>) -> Result<Container> {
+    pub fn open_cached(store: Arc<dyn ObjectStore>, cache: Option<Arc<dyn RangeCache>>) -> Result<Container> {
         let bytes = store.get(keys::DESCRIPTOR, 0..DESCRIPTOR_MAX_BYTES).map_err(failed("open", 0))?;
         let (descriptor, mut objects) = (Descriptor::decode(&bytes)?, Objects::new(store));
         if let Some(cache) = cache {

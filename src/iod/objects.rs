@@ -7,8 +7,7 @@ use super::node::Node;
 use super::originals::{self, OriginalFiles, Originals};
 use crate::base::request_error::{is_absent, is_transient};
 use crate::base::{Address, Error, Result};
-use crate::file::store::ObjectStore;
-use crate::file::store::extents::ExtentCache;
+use crate::file::store::{ObjectStore, RangeCache};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::io;
@@ -28,8 +27,8 @@ const NODES_BYTES: usize = 64 << 20;
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     nodes: Mutex<Nodes>,
-    /// Bytes of packs in a directory, and the identity of the container.
-    cache: Option<(ExtentCache, u128)>,
+    /// Bytes of packs kept elsewhere, and the identity of the container.
+    cache: Option<(Arc<dyn RangeCache>, u128)>,
     /// A pack that is not there was logged.
     is_reported: AtomicBool,
     originals: Originals,
@@ -89,7 +88,7 @@ impl Objects {
     }
 
     /// Keeps bytes of packs of the container `uuid` in `cache`.
-    pub(super) fn set_cache(&mut self, cache: ExtentCache, uuid: [u8; 16]) {
+    pub(super) fn set_cache(&mut self, cache: Arc<dyn RangeCache>, uuid: [u8; 16]) {
         self.cache = Some((cache, u128::from_be_bytes(uuid)));
     }
 
@@ -262,15 +261,31 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::cache_directory::CacheDirectory;
     use crate::file::store::memory::MemoryStore;
+    use std::collections::HashMap;
 
-    /// Bytes that were read once come from the directory, also after it is opened again; damaged
-    /// files are read anew.
+    #[derive(Default)]
+    struct Kept(Mutex<HashMap<String, Vec<u8>>>);
+
+    impl RangeCache for Kept {
+        fn get(&self, name: &str, len: u32) -> Option<Vec<u8>> {
+            self.0.lock().get(name).filter(|bytes| bytes.len() == len as usize).cloned()
+        }
+
+        fn discard(&self, name: &str) {
+            self.0.lock().remove(name);
+        }
+
+        fn put(&self, name: &str, bytes: &[u8]) {
+            self.0.lock().insert(name.to_owned(), bytes.to_vec());
+        }
+    }
+
+    /// Bytes that were read once come from the cache, also in another mount; those of another
+    /// checksum are read anew.
     #[test]
-    fn extents_come_from_the_disk_cache() {
-        let (store, outer) = (MemoryStore::default(), tempfile::tempdir().unwrap());
-        let dir = outer.path().join("cache");
+    fn extents_come_from_the_cache() {
+        let (store, kept) = (MemoryStore::default(), Arc::new(Kept::default()));
         let data: Vec<u8> = (0..30_000u32).map(|n| (n % 253) as u8).collect();
         store.put(&keys::pack_name(1, 2), &data).unwrap();
         let extent = |offset: u64, len: u32| {
@@ -280,7 +295,7 @@ mod tests {
         let all = [extent(0, 5000), extent(5000, 10_000), extent(20_000, 7000)];
         let requests = |uuid: u8| {
             let mut objects = Objects::new(Arc::new(store.clone()));
-            objects.set_cache(ExtentCache::open(Arc::new(CacheDirectory::open(&dir, 1 << 20).unwrap())), [uuid; 16]);
+            objects.set_cache(kept.clone(), [uuid; 16]);
             let before = store.counters()[0];
             for (extent, bytes) in all.iter().zip(objects.read_many(&all).unwrap()) {
                 assert!(extent.is_of(&bytes.unwrap()) && extent.is_of(&objects.read(extent).unwrap()));
@@ -288,12 +303,7 @@ mod tests {
             store.counters()[0] - before
         };
         assert_eq!((requests(1), requests(1), requests(2)), (1, 0, 1));
-        for file in std::fs::read_dir(&dir).unwrap() {
-            let path = file.unwrap().path();
-            let mut bytes = std::fs::read(&path).unwrap();
-            bytes[0] ^= 1;
-            std::fs::write(path, bytes).unwrap();
-        }
+        kept.0.lock().values_mut().for_each(|bytes| bytes[0] ^= 1);
         assert_eq!((requests(1), requests(1)), (1, 0));
     }
 }

@@ -410,3 +410,58 @@ def redirects_give_nothing_away(b):
             environment = {**b.environment, "SSL_CERT_FILE": certificate}
             status, text, _ = limited(b, ("ls", f"{secure.url}/bucket/x.h5"), environment)
             assert status == 3 and "from https to http" in text and not other.server.seen, (status, text)
+
+
+# ---- the disk cache
+
+def shared_file(byte):
+    with tempfile.NamedTemporaryFile(suffix=".h5") as f:
+        with h5py.File(f.name, "w") as h:
+            h["d"] = np.full(4 * MIB, byte, "u1")
+        return f.read()
+
+
+def bytes_at(mount, name):
+    with open(mount.path(name), "rb") as f:
+        return f.read()
+
+
+@check
+def cached_bytes_are_of_one_store_and_user(b):
+    """Servers with the same names, ETags and dates, and other bytes."""
+    cache = os.path.join(b.folder, "cache-of-stores")
+    options = ("--cache-dir", cache)
+    with Server({"x.h5": shared_file(1)}) as foreign, Server({"x.h5": shared_file(2)}) as own:
+        def keys(server, identity="AK"):
+            return {**b.environment, **S3.environment_at(server.url), "AWS_ACCESS_KEY_ID": identity}
+
+        def fetched(target, environment):
+            own.server.seen.clear()
+            with b.mounted(target, *options, environment=environment) as m:
+                data = bytes_at(m, "d")
+                time.sleep(0.5)
+            return data, len(own.server.seen)
+
+        for target, place in (("s3://bucket/x.h5", keys), ("{}/bucket/x.h5", lambda server: b.environment)):
+            assert fetched(target.format(foreign.url), place(foreign))[0] == b"\1" * 4 * MIB
+            data, most = fetched(target.format(own.url), place(own))
+            assert data == b"\2" * 4 * MIB and most > 1, (target, most)
+            data, least = fetched(target.format(own.url), place(own))
+            assert data == b"\2" * 4 * MIB and least == 1, (target, least)
+        assert fetched("s3://bucket/x.h5", keys(own, "other"))[1] > least, "another user has other files"
+        # A container at another server, and at another prefix of the same one.
+        b.ok("create", "iod+s3://bucket/box", environment=keys(own))
+        with b.mounted("iod+s3://bucket/box", "--read-write", environment=keys(own)) as m, open(m.path("d"), "wb") as f:
+            f.write(os.urandom(MIB))
+        copy = {key: body for key, body in own.server.objects.items() if key.startswith("box/")}
+        foreign.server.objects.update(copy)
+        own.server.objects.update({f"else/{key}": body for key, body in copy.items()})
+        packs = lambda server: sum("/d/" in path for path, _ in server.server.seen)
+        for server, target in ((foreign, "box"), (own, "else/box"), (own, "box")):
+            for is_cached in (False, True):
+                server.server.seen.clear()
+                with b.mounted(f"iod+s3://bucket/{target}", *options, environment=keys(server)) as m:
+                    assert len(bytes_at(m, "d")) == MIB
+                assert (packs(server) == 0) == is_cached, (target, is_cached, server.server.seen)
+    for name in os.listdir(cache):
+        assert re.fullmatch(r"[0-9a-f]{64}(-[0-9a-f]+-[0-9a-f]+)?\.h5dir-(blocks|extent)", name), name

@@ -17,11 +17,9 @@ use crate::connector::open::{
 use crate::connector::plan;
 use crate::connector::transactions::TransactionUse;
 use crate::connector::versions::{Collected, Collection, VersionName};
-use crate::file::cache_directory::CacheDirectory;
 use crate::file::directory::Directory;
-use crate::file::store::ObjectStore;
-use crate::file::store::extents::ExtentCache;
 use crate::file::store::local::LocalStore;
+use crate::file::store::{ObjectStore, RangeCache};
 use crate::format::message::times;
 use crate::format::object_header::kind;
 use crate::iod::{Cell, Container, Entry, Ranges, gc, keys, merge};
@@ -41,8 +39,8 @@ pub struct IodContainer;
 struct LocatedStore {
     store: Arc<dyn ObjectStore>,
     used: Vec<UsedDirectory>,
-    /// Directory of the disk cache.
-    cache: Option<Arc<CacheDirectory>>,
+    /// The disk cache.
+    cache: Option<Arc<dyn RangeCache>>,
     /// Other files that may be read; `None`: none.
     external: Option<external::Place>,
     /// The prefix that the container's is in: its objects may be originals.
@@ -105,13 +103,12 @@ fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) 
     let failed = |failure: crate::file::remote::Failure| remote_error(path, failure.message);
     let io = |source| OpenError::Open { path: path.to_owned(), source };
     let store = crate::file::remote::RemoteStore::locate(url, options).map_err(failed)?;
-    let cache = crate::file::remote::cache_directory(options).map_err(failed)?;
+    let cache = store.disk_cache(options).map_err(failed)?;
     let parent = crate::file::remote::RemotePrefix::locate(container_parent(url), options).map_err(failed)?;
     let parent: Arc<dyn Objects> = Arc::new(parent);
     let mut used = store.used().map_err(io)?;
-    if let Some(directory) = &cache {
-        used.push((directory.directory().as_fd().try_clone_to_owned().map_err(io)?, true));
-    }
+    let (cache, directory) = cache.unzip();
+    used.extend(directory.map(|directory| (directory, true)));
     let mut used: Vec<UsedDirectory> =
         used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
     used.extend(used_temporary().map_err(io)?);
@@ -227,8 +224,7 @@ impl Located for LocatedStore {
 
     fn open(self: Box<Self>, options: &OpenOptions) -> std::result::Result<OpenContainer, OpenError> {
         let path = &options.target;
-        let cache = self.cache.map(ExtentCache::open);
-        let (connector, seconds) = open(self.store.clone(), cache, options).map_err(engine(path))?;
+        let (connector, seconds) = open(self.store.clone(), self.cache, options).map_err(engine(path))?;
         if let Some(place) = self.external.map(Arc::new) {
             connector.set_original_sources(Arc::new(FolderSources(place.clone())));
             let _ = connector.external.set(Arc::new(External::new(place, options)));
@@ -257,7 +253,7 @@ fn pin_seconds(pin: Duration) -> u32 {
 }
 
 /// Opens the container in `store`, and the time of the version that is shown.
-fn open(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
+fn open(store: Arc<dyn ObjectStore>, cache: Option<Arc<dyn RangeCache>>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
     if options.writable && options.version != VersionName::Newest {
         return Err(Error::refused(libc::EROFS, "a version is never changed; leave out --version"));
     }

@@ -1,6 +1,7 @@
 //! The driver: reads of blocks in memory, on disk, or by GETs.
 
 use super::blocks::{BLOCK_BYTES, Block, BlockCache, Budget, Due, Place, Transfer, Use};
+use super::cache_file::CacheKey;
 use super::disk::DiskCache;
 use super::failure::Failure;
 use super::fetch::Object;
@@ -76,7 +77,7 @@ pub(super) struct Resources {
     /// Threads that receive its answers; `None`: threads of its own.
     pub(super) runtime: Option<Arc<Runtime>>,
     /// Opens the disk cache for a version of the object.
-    pub(super) disk: Option<Box<dyn FnOnce(&str) -> Option<DiskCache> + Send>>,
+    pub(super) disk: Option<Box<dyn FnOnce(CacheKey) -> DiskCache + Send>>,
 }
 
 impl RemoteFile {
@@ -91,7 +92,8 @@ impl RemoteFile {
         let Some(pin) = object.pin().cloned() else { return Err(Failure::permanent(libc::EIO, "the object is empty")) };
         let version = format!("{}\n{}\n{:?}\n{}", object.name(), pin.etag.as_deref().unwrap_or(""), pin.modified, pin.len);
         // Without an ETag, two versions may look alike: nothing is kept on disk.
-        let disk = resources.disk.filter(|_| pin.etag.is_some()).and_then(|open| open(&version)).map(Arc::new);
+        let opener = resources.disk.filter(|_| pin.etag.is_some());
+        let disk = opener.map(|open| Arc::new(open(object.store_identity().with(version.as_bytes()))));
         let budget = resources.memory.share();
         let piece = (budget / 32).clamp(4, PIECE_MAX_BYTES / BLOCK_BYTES);
         let cache = BlockCache::new(&resources.memory, piece);

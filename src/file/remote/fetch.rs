@@ -1,6 +1,7 @@
 //! One GET of a range: pinned to one version of the object, retried with backoff.
 
 use super::answer::{BadAnswer, time_for};
+use super::cache_file::CacheKey;
 use super::client::{Reply, attempt_timeout};
 use super::failure::{Access, Failure};
 use super::service::Service;
@@ -98,6 +99,11 @@ impl Object {
     /// The URL without secrets.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Names its store in the disk cache.
+    pub(super) fn store_identity(&self) -> CacheKey {
+        self.service.identity
     }
 
     /// The version that is read; `None` before the first answer.

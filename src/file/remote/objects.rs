@@ -4,11 +4,11 @@ use super::client::Reply;
 use super::failure::{Access, Failure, is_no_bucket};
 use super::fetch::{FIRST_CONNECTS_MAX, REPEATED_READ, backoff, classified, code_of, timed_out};
 use super::listing::Room;
-use super::open::resolver_files;
+use super::open::{DiskPlace, resolver_files};
 use super::service::{self, Service};
 use crate::base::remote::RemoteOptions;
 use crate::base::waiting;
-use crate::file::store;
+use crate::file::store::{self, RangeCache};
 use futures_util::StreamExt;
 use object_store::path::Path as Key;
 use object_store::{Error, Extensions, GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions, PutPayload};
@@ -56,6 +56,12 @@ impl RemoteStore {
     /// Files and directories of the host that requests use, and whether they are written.
     pub fn used(&self) -> io::Result<Vec<(OwnedFd, bool)>> {
         Ok(resolver_files())
+    }
+
+    /// The disk cache that `options` name for packs of the container here, and its directory.
+    pub fn disk_cache(&self, options: &RemoteOptions) -> Result<Option<(Arc<dyn RangeCache>, OwnedFd)>, Failure> {
+        let key = self.service.identity.with(self.service.key.as_ref().as_bytes());
+        DiskPlace::of(options)?.map(|place| place.extents(key)).transpose()
     }
 
     /// The key of the object `key` below the prefix. Errors: `EINVAL`.

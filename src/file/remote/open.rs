@@ -1,13 +1,16 @@
 //! From a URL to a driver, in two steps: what needs files of the host, and what needs the network.
 
+use super::cache_directory::CacheDirectory;
+use super::cache_file::CacheKey;
 use super::disk::DiskCache;
 use super::driver::{RemoteFile, Resources, own_memory};
+use super::extents::ExtentCache;
 use super::failure::Failure;
 use super::fetch::Object;
 use super::service;
 use crate::base::escape::escaped;
 use crate::base::remote::RemoteOptions;
-use crate::file::cache_directory::CacheDirectory;
+use crate::file::store::RangeCache;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use std::os::fd::{AsFd, OwnedFd};
@@ -53,8 +56,14 @@ impl DiskPlace {
     }
 
     /// Opens the cache for a version of an object.
-    pub(super) fn opener(self) -> Box<dyn FnOnce(&str) -> Option<DiskCache> + Send> {
-        Box::new(move |version: &str| DiskCache::open(self.0, version))
+    pub(super) fn opener(self) -> Box<dyn FnOnce(CacheKey) -> DiskCache + Send> {
+        Box::new(move |version| DiskCache::open(self.0, version))
+    }
+
+    /// The cache for packs of the container whose store has the key `store`, and its directory.
+    pub(super) fn extents(self, store: CacheKey) -> Result<(Arc<dyn RangeCache>, OwnedFd), Failure> {
+        let (directory, _) = self.used().map_err(|e| Failure::permanent(e.raw_os_error().unwrap_or(libc::EIO), e.to_string()))?;
+        Ok((Arc::new(ExtentCache::open(self.0, store)), directory))
     }
 
     /// Its directory, which is written.
@@ -69,11 +78,6 @@ pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Fail
     let service = service::connect(text, options)?;
     let object = Object::new(service, text.to_owned(), options.timeout);
     Ok(LocatedObject { object, disk: DiskPlace::of(options)? })
-}
-
-/// The directory of the disk cache; `None`: there is none.
-pub fn cache_directory(options: &RemoteOptions) -> Result<Option<Arc<CacheDirectory>>, Failure> {
-    Ok(DiskPlace::of(options)?.map(|place| place.0))
 }
 
 /// Files and directories of the host by which names of servers and tokens are found, to be read.

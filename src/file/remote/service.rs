@@ -1,7 +1,9 @@
 //! The stores, by scheme: endpoint, credentials and client options from the environment.
 
+use super::cache_file::CacheKey;
 use super::client::{Connector, Reply};
 use super::failure::{Dialect, Failure};
+use super::identity;
 use super::profile;
 use crate::base::remote::{RemoteOptions, after_scheme};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -15,13 +17,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// A store, and its listings by pages; HTTP servers have none.
-type Stores = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
+/// A store.
+struct Stores {
+    store: Arc<dyn ObjectStore>,
+    /// Its listings by pages; HTTP servers have none.
+    pages: Option<Arc<dyn PaginatedListStore>>,
+    identity: CacheKey,
+}
 
 /// Both interfaces of `store`.
-fn both<T: ObjectStore + PaginatedListStore>(store: T) -> Stores {
+fn both<T: ObjectStore + PaginatedListStore>(store: T, identity: CacheKey) -> Stores {
     let store = Arc::new(store);
-    (store.clone(), Some(store))
+    Stores { store: store.clone(), pages: Some(store), identity }
 }
 
 /// A store and the key of an object in it.
@@ -32,6 +39,8 @@ pub(super) struct Service {
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
     /// The key.
     pub(super) key: Key,
+    /// Names the store, without the key, and the user in the disk cache.
+    pub(super) identity: CacheKey,
     /// The kind of server.
     pub(super) dialect: Dialect,
     /// A way to credentials that the AWS profile has and h5dir has not.
@@ -53,19 +62,20 @@ impl Service {
         // Another library of the process may have installed an implementation of TLS: that is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (requests, unmarked) = (Arc::new(AtomicU64::new(0)), Arc::new(Reply::default()));
-        let (store, pages) = build(Connector::new(dialect, timeout, requests.clone(), unmarked.clone()))?;
+        let Stores { store, pages, identity } = build(Connector::new(dialect, timeout, requests.clone(), unmarked.clone()))?;
         let other_method = match dialect {
             Dialect::S3 => profile::load(&variable).ok().and_then(|profile| profile::other_method(&profile)),
             _ => None,
         };
-        Ok(Service { store, pages, key, dialect, other_method, requests, unmarked })
+        Ok(Service { store, pages, key, identity, dialect, other_method, requests, unmarked })
     }
 
     /// The object `key` in the same store.
     pub(super) fn with_key(&self, key: Key) -> Service {
         let (store, pages) = (self.store.clone(), self.pages.clone());
         let (requests, unmarked) = (self.requests.clone(), self.unmarked.clone());
-        Service { store, pages, key, dialect: self.dialect, other_method: self.other_method, requests, unmarked }
+        let Service { identity, dialect, other_method, .. } = *self;
+        Service { store, pages, key, identity, dialect, other_method, requests, unmarked }
     }
 }
 
@@ -168,7 +178,8 @@ fn amazon(bucket: &str, options: &RemoteOptions, mut connector: Connector) -> Re
     if options.anonymous {
         builder = builder.with_skip_signature(true);
     }
-    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("S3 (AWS_*)"))?))
+    let identity = identity::amazon(&builder);
+    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("S3 (AWS_*)"))?, identity))
 }
 
 fn google(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result<Stores, Failure> {
@@ -178,7 +189,8 @@ fn google(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result
     if options.anonymous {
         builder = builder.with_skip_signature(true);
     }
-    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("Google Cloud Storage (GOOGLE_*)"))?))
+    let identity = identity::google(&builder, &variable);
+    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("Google Cloud Storage (GOOGLE_*)"))?, identity))
 }
 
 fn azure(container: &str, options: &RemoteOptions, connector: Connector) -> Result<Stores, Failure> {
@@ -188,7 +200,8 @@ fn azure(container: &str, options: &RemoteOptions, connector: Connector) -> Resu
     if options.anonymous {
         builder = builder.with_skip_signature(true);
     }
-    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("Azure (AZURE_STORAGE_ACCOUNT_NAME, ...)"))?))
+    let identity = identity::azure(&builder, &variable);
+    Ok(both(builder.with_http_connector(connector).build().map_err(unusable("Azure (AZURE_STORAGE_ACCOUNT_NAME, ...)"))?, identity))
 }
 
 fn http(url: &str, options: &RemoteOptions, connector: Connector) -> Result<Stores, Failure> {
@@ -203,8 +216,10 @@ fn http(url: &str, options: &RemoteOptions, connector: Connector) -> Result<Stor
         headers.insert("authorization", value);
         client = client.with_default_headers(headers);
     }
+    let identity = identity::http(&full, options.secrets.user.as_deref());
     let builder = HttpBuilder::new().with_url(full).with_client_options(client).with_retry(no_retries());
-    Ok((Arc::new(builder.with_http_connector(connector).build().map_err(|_| wrong())?), None))
+    let store = Arc::new(builder.with_http_connector(connector).build().map_err(|_| wrong())?);
+    Ok(Stores { store, pages: None, identity })
 }
 
 /// `text` with its `%XX` replaced by bytes.

@@ -2,13 +2,12 @@
 //!
 //! ```text
 //! local    a folder of the host              memory   a map, for tests
-//! extents  bytes of packs in a directory of the host
 //! probe    proves that `create` creates once   faulty   a store of tests whose requests fail
 //! ```
 //!
-//! Stores reached by a network are in `file::remote::objects`.
+//! Stores reached by a network are in `file::remote::objects`, their disk cache in
+//! `file::remote::extents`.
 
-pub mod extents;
 pub mod faulty;
 pub mod local;
 pub mod memory;
@@ -16,6 +15,18 @@ pub mod probe;
 
 use std::io;
 use std::ops::Range;
+
+/// Bytes of ranges of objects of one store, kept for later. An object never changes.
+pub trait RangeCache: Send + Sync {
+    /// The bytes under `name`, if there are `len`, as they were kept.
+    fn get(&self, name: &str, len: u32) -> Option<Vec<u8>>;
+
+    /// Removes the bytes under `name`.
+    fn discard(&self, name: &str);
+
+    /// Keeps bytes under `name`. Errors are logged only: a cache may lack bytes.
+    fn put(&self, name: &str, bytes: &[u8]);
+}
 
 /// Objects by key. A key is one to three names of `a-z`, `0-9`, `-` and `_`, divided by `/`.
 /// An object is complete when it is visible, and never changes.

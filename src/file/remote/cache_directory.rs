@@ -5,7 +5,7 @@
 //! all when it opened the directory, and after it wrote a sixteenth of the limit. Above the limit,
 //! the files used longest ago are removed, whatever their kind. Files with other names stay.
 
-use super::directory::Directory;
+use crate::file::directory::Directory;
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, renameat};
 use nix::sys::stat::{Mode, fstat, futimens};
@@ -92,12 +92,13 @@ impl CacheDirectory {
         }
     }
 
-    /// The file `name` and its length; `None` if there is none.
+    /// The file `name` and its length; `None` if there is none, or another user may write it.
     pub fn file(&self, name: &str) -> Option<(File, u64)> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = self.directory.open_file(OsStr::new(name), flags, Mode::empty()).ok()?;
         let status = file.metadata().ok()?;
-        status.is_file().then_some((file, status.len()))
+        let is_ours = status.uid() == nix::unistd::geteuid().as_raw() && status.mode() & 0o022 == 0;
+        (status.is_file() && is_ours).then_some((file, status.len()))
     }
 
     /// Records that `file` is used now.
