@@ -1,7 +1,6 @@
-//! URLs of objects in object stores, their secrets, and how the objects are read.
+//! URLs of objects in object stores, without [secrets](super::url_secrets), and how they are read.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -75,21 +74,6 @@ pub fn with_folder(target: &Path, f: impl FnOnce(&Path) -> PathBuf) -> PathBuf {
     }
 }
 
-/// Parts of a URL that are not shown: they may hold passwords and signatures.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct UrlSecrets {
-    /// `USER:PASSWORD`.
-    pub user: Option<String>,
-    /// The query, without its question mark.
-    pub query: Option<String>,
-}
-
-impl fmt::Debug for UrlSecrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UrlSecrets")
-    }
-}
-
 /// How objects in object stores are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteOptions {
@@ -101,50 +85,11 @@ pub struct RemoteOptions {
     pub cache_dir: Option<PathBuf>,
     /// Limit of the disk cache, bytes.
     pub cache_dir_bytes: u64,
-    /// Secrets of the URL.
-    pub secrets: UrlSecrets,
 }
 
 impl Default for RemoteOptions {
     fn default() -> Self {
-        RemoteOptions {
-            anonymous: false,
-            timeout: DEFAULT_TIMEOUT,
-            cache_dir: None,
-            cache_dir_bytes: DEFAULT_CACHE_DIR_BYTES,
-            secrets: UrlSecrets::default(),
-        }
-    }
-}
-
-/// Splits a URL into the URL that is shown and its secrets. A query and a user are split off
-/// `http` and `https` only: keys of other stores may have a question mark or an at sign.
-pub fn without_secrets(url: &Path) -> (PathBuf, UrlSecrets) {
-    let bytes = url.as_os_str().as_bytes();
-    let unchanged = || (url.to_owned(), UrlSecrets::default());
-    let is_http = bytes.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http"));
-    let Some(start) = after_scheme(bytes).filter(|_| is_http) else { return unchanged() };
-    let (scheme, rest) = bytes.split_at(start);
-    let (rest, query) = divided(rest, rest.iter().position(|b| *b == b'?'));
-    let host_end = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
-    let at = rest.get(..host_end).and_then(|host| host.iter().rposition(|b| *b == b'@'));
-    let (user, rest) = match at {
-        Some(_) => {
-            let (user, rest) = divided(rest, at);
-            (Some(user), rest.unwrap_or_default())
-        }
-        None => (None, rest),
-    };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let shown = [scheme, rest].concat();
-    (PathBuf::from(OsStr::from_bytes(&shown)), UrlSecrets { user: user.map(text), query: query.map(text) })
-}
-
-/// The bytes before position `at` and those after it; all of them without a position.
-fn divided(bytes: &[u8], at: Option<usize>) -> (&[u8], Option<&[u8]>) {
-    match at {
-        Some(at) => (bytes.get(..at).unwrap_or_default(), bytes.get(at.saturating_add(1)..)),
-        None => (bytes, None),
+        RemoteOptions { anonymous: false, timeout: DEFAULT_TIMEOUT, cache_dir: None, cache_dir_bytes: DEFAULT_CACHE_DIR_BYTES }
     }
 }
 
@@ -179,20 +124,5 @@ mod tests {
         for other in ["s3://b/k", "http://h", "http://h/k", "iod+s3://b/p/", "iod:f/", "/d/", "s3://"] {
             assert!(!is_prefix(Path::new(other)), "{other}");
         }
-    }
-
-    #[test]
-    fn secrets_are_not_shown() {
-        let split = |url: &str| {
-            let (shown, secrets) = without_secrets(Path::new(url));
-            (shown.to_string_lossy().into_owned(), secrets.user, secrets.query)
-        };
-        let some = |text: &str| Some(text.to_owned());
-        assert_eq!(split("http://u:p@h:1/a@b?x=1"), ("http://h:1/a@b".into(), some("u:p"), some("x=1")));
-        assert_eq!(split("https://h/a"), ("https://h/a".into(), None, None));
-        assert_eq!(split("s3://b/a?b@c"), ("s3://b/a?b@c".into(), None, None));
-        assert_eq!(split("http://u:p@"), ("http://".into(), some("u:p"), None));
-        let (_, secrets) = without_secrets(Path::new("http://u:pass@h/"));
-        assert!(!format!("{secrets:?}").contains("pass"));
     }
 }

@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure, reason};
 use super::progress::{ProgressLine, percent};
 use super::{ls, text};
 use crate::base::escape::{self, escaped};
-use crate::base::remote::{RemoteOptions, is_container, without_secrets};
+use crate::base::remote::is_container;
 use crate::config::args::CheckArgs;
 use crate::config::value::Level;
 use crate::fs::open::{self, Checked, Finding, Problem};
@@ -17,15 +17,13 @@ const RANGES_PRINTED: usize = 20;
 
 /// Runs `h5dir check`.
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
-    let (file, secrets) = without_secrets(&args.file);
     // External raw data and sources of virtual datasets are data, too. Where the chunks of a
     // container are is checked in any case.
-    let reads_others = args.data || is_container(&file);
+    let reads_others = args.data || is_container(&args.file);
     let external = if reads_others { ExternalPolicy::Beneath(args.external_root.clone()) } else { ExternalPolicy::Off };
-    let remote = RemoteOptions { secrets, ..RemoteOptions::default() };
     // 0: a thread for each core.
     let version = args.version.clone().map_or_else(Default::default, |version| version.0);
-    let spec = MountSpec { external, remote, version, threads: 0, ..MountSpec::new(file) };
+    let spec = MountSpec { external, version, threads: 0, ..MountSpec::new(&args.file) };
     let (located, _) = ls::locate_confined(&spec, "check", Level::Error)?;
     let mut line = ProgressLine::new();
     let checked = open::check(located, args.data, &mut |p| {

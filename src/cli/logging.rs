@@ -5,6 +5,7 @@
 use super::failure::{Exit, Failure, reason};
 use crate::base::escape::{self, escaped};
 use crate::base::recent_log;
+use crate::base::url_secrets::shown;
 use crate::config::LogPlan;
 use crate::config::value::{Level, LogFormat};
 use serde_json::{Map, Value};
@@ -159,7 +160,7 @@ impl<'writer> FormatFields<'writer> for EscapedFields {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> FmtResult {
         let mut text = String::new();
         DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
-        writer.write_str(&escape::line(&text))
+        writer.write_str(&escape::line(&shown(&text)))
     }
 }
 
@@ -185,11 +186,11 @@ struct Fields<'a>(&'a mut Map<String, Value>);
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().into(), format!("{value:?}").into());
+        self.record_str(field, &format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().into(), value.into());
+        self.0.insert(field.name().into(), shown(value).into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {

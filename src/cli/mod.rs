@@ -49,7 +49,7 @@ pub(crate) mod umount;
 
 pub(crate) use failure::{Exit, Failure};
 
-use crate::base::escape;
+use crate::base::{escape, url_secrets};
 use crate::config::args::Command;
 use crate::config::help;
 use std::ffi::OsString;
@@ -59,12 +59,13 @@ use std::process::ExitCode;
 /// Runs a command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     process::ignore_signals();
+    let args = args.into_iter().map(|argument| url_secrets::conceal_argument(&argument));
     let cli = match help::parse(args) {
         Ok(cli) => cli,
         Err(e) => {
             // An error quotes arguments, which are escaped; help is not.
             if e.use_stderr() {
-                let _ = write!(io::stderr(), "{}", escape::lines(&e.render().to_string()));
+                let _ = write!(io::stderr(), "{}", escape::lines(&url_secrets::shown(&e.render().to_string())));
             } else {
                 let _ = e.print();
             }
@@ -110,5 +111,5 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Prints a message to standard error, on one line.
 fn print_error(message: &str) {
     // A closed standard error is ignored.
-    let _ = writeln!(io::stderr(), "h5dir: {}", escape::line(message));
+    let _ = writeln!(io::stderr(), "h5dir: {}", escape::line(&url_secrets::shown(message)));
 }

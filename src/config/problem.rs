@@ -1,6 +1,7 @@
 //! A problem of a configuration file: what is wrong, and where.
 
 use crate::base::escape::{self, escaped};
+use crate::base::url_secrets::shown;
 use std::path::Path;
 
 /// Longest part of a source line that is quoted, characters.
@@ -36,7 +37,7 @@ pub(crate) struct Problem {
 impl Problem {
     /// Makes a problem.
     pub(crate) fn new(at: Span, message: impl Into<String>) -> Self {
-        Problem { at, message: message.into() }
+        Problem { at, message: shown(&message.into()).into_owned() }
     }
 
     /// The problem as a part of a sentence.
@@ -49,6 +50,11 @@ impl Problem {
         let Span { line, column, length } = self.at;
         let head = format!("{}:{line}:{column}: {}\n", escaped(path), escape::line(&self.message));
         let Some(source) = text.lines().nth(line.saturating_sub(1)) else { return head };
+        // A line with secrets of a URL is not quoted, also if its value has spaces.
+        let has_user = source.split_once(':').is_some_and(|(_, value)| value.contains('@'));
+        if has_user || source.to_ascii_lowercase().contains("http") && source.contains('?') {
+            return head;
+        }
         // One column each: a tab or an escape would move the carets.
         let shown: String =
             source.chars().map(|c| if c == '\t' || escape::is_unsafe(c) { ' ' } else { c }).take(QUOTED_COLUMNS_MAX).collect();
@@ -86,6 +92,10 @@ mod tests {
         assert_eq!(problem.sentence(), "unknown key at line 2 column 3");
         let odd = Problem::new(Span { line: 1, column: 3, length: 99 }, "x\ny");
         assert_eq!(odd.quoted(Path::new("c"), "\u{1b}\tab"), "c:1:3: x\\ny\n    1 |   ab\n      |   ^^\n");
+        for secret in ["source: http://u:p w@h", "source: \"HTTPS:\\/\\/h/x?t\"", "s: ftp://u@h"] {
+            let problem = Problem::new(Span { line: 1, column: 1, length: 1 }, "invalid 'http://u:p@h/x?t'");
+            assert_eq!(problem.quoted(Path::new("c"), secret), "c:1:1: invalid 'http://h/x'\n");
+        }
         assert_eq!(Problem::new(Span { line: 9, column: 1, length: 1 }, "x").quoted(Path::new("c"), "a"), "c:9:1: x\n");
     }
 

@@ -10,9 +10,7 @@ use super::target::Target;
 use super::value::{Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
 use super::{UsageError, applicable, file, memory};
 use crate::base::escape::escaped;
-use crate::base::remote::{
-    DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_prefix, is_url, with_folder, without_secrets,
-};
+use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, is_prefix, is_url, with_folder};
 use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes, TransactionUse, VersionName};
 use crate::fs::{ExternalPolicy, MountSpec};
@@ -305,17 +303,12 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     let umask = options.umask.map_or(if owner_only { 0o077 } else { 0 }, |m| m.0);
     // The daemon changes its working directory. A missing file fails at open.
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let (file, secrets) = if is_url(&target.file) {
-        without_secrets(&with_folder(&target.file, absolute))
-    } else {
-        (absolute(&target.file), UrlSecrets::default())
-    };
+    let file = absolute_name(&target.file);
     let remote = RemoteOptions {
         anonymous: on(options.anonymous),
         timeout: options.remote_timeout.map_or(DEFAULT_TIMEOUT, |s| s.0.max(REMOTE_TIMEOUT_MIN)),
         cache_dir: options.cache_dir.as_deref().map(absolute),
         cache_dir_bytes: options.cache_dir_size.map_or(DEFAULT_CACHE_DIR_BYTES, |s| s.0),
-        secrets,
     };
     Ok(MountSpec {
         file,

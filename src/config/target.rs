@@ -1,6 +1,7 @@
 //! The argument `FILE` or `FILE:/PATH`.
 
 use crate::base::remote::after_scheme;
+use crate::base::url_secrets::inner_start;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ impl Target {
             return whole;
         }
         let start = scheme.unwrap_or(0);
-        let found = bytes.get(start..).and_then(|rest| rest.windows(2).rposition(|pair| pair == b":/"));
+        let rest = bytes.get(start..).unwrap_or_default();
+        let found = if scheme.is_some() { inner_start(rest) } else { rest.windows(2).rposition(|pair| pair == b":/") };
         let Some(at) = found.map(|at| start.saturating_add(at)) else { return whole };
         let (file, inner) = bytes.split_at(at);
         if file.is_empty() {

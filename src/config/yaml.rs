@@ -1,12 +1,15 @@
 //! YAML as a tree of nodes that know their place.
 //!
-//! Values stay text: the reader of an option knows its type. Anchors, aliases and quoted text work
-//! as in every YAML file; a file is one document, without tags but `!!str`.
+//! Values stay text, without secrets of URLs: the reader of an option knows its type. Anchors,
+//! aliases and quoted text work as in every YAML file; a file is one document, without tags but
+//! `!!str`.
 
 use super::problem::{Problem, Span};
+use crate::base::url_secrets::conceal;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag};
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 
 /// Deepest nesting.
 const DEPTH_MAX: usize = 64;
@@ -139,7 +142,8 @@ impl<'a> Reader<'a> {
                 if tag.is_some_and(|tag| !is_text_tag(&tag)) {
                     return Err(Problem::new(at, "a tag; values need none"));
                 }
-                (anchor, Node { at, kind: Kind::Scalar { text: text.into_owned(), plain } })
+                let text = conceal(OsStr::new(&*text)).to_string_lossy().into_owned();
+                (anchor, Node { at, kind: Kind::Scalar { text, plain } })
             }
             Event::SequenceStart(anchor, None) => (anchor, Node { at: first, kind: Kind::Sequence(self.items(depth)?) }),
             Event::MappingStart(anchor, None) => (anchor, Node { at: first, kind: Kind::Mapping(self.pairs(depth)?) }),

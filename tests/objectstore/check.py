@@ -432,22 +432,87 @@ def command_line(pid):
     return ""
 
 
+# Arguments of every subcommand that takes a file; {u}: the URL, {m}: a mountpoint, {h}: a local HDF5 file, {n}: a new file.
+COMMANDS = """
+mount {u} {m}; mount --read-write {u} {m}; mount --swmr {u} {m}; mount --version 3 {u} {m}; mount --transaction t {u} {m}
+mount {u}; mount {u} {m} {u}; mount {m} {u}; mount --name {u}; mount --config {u} {h} {m}; mount --config={u} {h} {m}
+mount --cache-dir {u} {u} {m}; mount --threads={u} {h} {m}; mount -o threads={u} {h} {m}; mount -o {u} {h} {m}; mount {u}:/none {m}
+umount {u}; umount --name {u}; status {u}; ls {u}; ls {u}:/none; ls -lR --json {u}; ls {u} {u}; stat {u}; stat --space {u}; stat {u}:/none
+check {u}; check --data --json {u}; check --version 3 {u}; defined {u}:/none; erase --select 0 {u}:/none; cp {u}:/none {n}; cp -r {u}:/ {n}
+cp {u} {n}; cp {h}:/d {u}:/d; cp --create {h}:/d {u}:/d; cp -r {h} iod+{u}; cp --link {u}:/d iod:{n}; cp -r {u} iod:{n}; cat {u}:/none
+cat {u}; cat {h}:/d {u}; diff {u}:/ {h}:/; diff {h}:/ {u}:/; diff --json {u}:/none {u}:/none; diff {u} {h}; config check {u}; config show {u}
+config show --config {u}; create {u}; create --log {u}; create iod+{u}; recover {u}; recover --dry-run {u}; compact {u}; compact {u}:/none
+iod log {u}; iod dump {u}; iod gc {u}; iod tag {u} t 1; iod diff {u} 1 2; iod revert {u} 1; iod log iod+{u}; tx status {u} t
+tx begin {u} t; tx abort {u} t; log dump {u}; log rebuild {u}; log replay {u} {n}; log replay {h} {u}; log export {u} {n}; man {u}
+completions {u}; {u}; ls --{u}; ls --external-root {u} {u}; bench-memory-fs --size=1M {u}; mount --log-file {u} {h} {m}; cat --version {u} {h}:/d
+"""
+
+
 @check
 def secrets_are_not_shown(b):
+    """No user, password or query of a URL: in outputs of all commands, logs, counters and the mount table."""
     b.file("walk.h5", make_walk)
     b.server.stats()
-    b.server.set(user="user:secret1")
+    b.server.set(user="USER9:PASS9")
     host = b.server.url.removeprefix("http://")
-    url = f"http://user:secret1@{host}/walk.h5?signature=secret2"
-    with b.mounted(url, "--log-level=debug") as m:
-        assert len(os.listdir(m.at)) == 10
-        mounts = open("/proc/self/mountinfo").read()
-        assert "walk.h5" in mounts and "secret" not in mounts + m.log() + open(m.path(".h5dir/status")).read()
-        assert b.server.stats()["paths"][0][0] == "/walk.h5?signature=secret2"
-    b.server.set(user="user:other")
+    url = f"http://USER9:PASS9@{host}/walk.h5?signature=TOKEN9"
+    for options in (["--log-level=debug"], ["--log-level=trace", "--log-format=json"]):
+        with b.mounted(url, *options) as m:
+            assert len(os.listdir(m.at)) == 10
+            mounts = open("/proc/self/mountinfo").read()
+            outputs = [mounts, m.log(), open(m.path(".h5dir/status")).read(), open(m.path(".h5dir/log")).read()]
+            outputs += [b.ok("status", *more).decode() for more in ((), ("--json",), (m.at,))]
+            assert "walk.h5" in mounts and not any("SER9" in o or "ASS9" in o or "OKEN9" in o for o in outputs), outputs
+        assert b.server.stats()["paths"][0][0] == "/walk.h5?signature=TOKEN9"
+    # Two URLs that differ in their query only.
+    assert b.run("diff", f"{url}1:/", f"{url}2:/").returncode == 0
+    assert {path.split("=")[1] for path, _ in b.server.stats()["paths"]} == {"TOKEN91", "TOKEN92"}
+    b.server.set(user="other:other")
     done = b.run("ls", url)
     b.server.set(user=None)
-    assert done.returncode == 3 and b"401" in done.stderr and b"secret" not in done.stderr, done.stderr
+    assert done.returncode == 3 and b"401" in done.stderr and b"9" not in done.stderr.replace(host.encode(), b""), done.stderr
+    at, local, new = (os.path.join(b.folder, name) for name in ("shown", "shown.h5", "shown-new"))
+    os.mkdir(at)
+    with h5py.File(local, "w") as f:
+        f["d"] = [1]
+    nobody = f"127.0.0.1:{servers.free_port()}"
+    urls = [url, f"http://USER9:PASS9@{host}/absent?TOKEN9", f"HTTPS://USER9:PASS9@{nobody}/x?TOKEN9", f"http://USER9:PASS9/PASS9@{host}/x",
+            f"http://USER9:PASS9?PASS9@{host}/x", f"http://USER9:/PASS9@{host}/x", f"http://USER9:PASS9#PASS9@{host}/x",
+            f"http://USER9:PASS9@{host}:port/x?TOKEN9", "http://USER9:PASS9@", "http://USER9:PASS9 PASS9@[/x?TOKEN9", "http:/USER9:PASS9@h/x",
+            "s3://USER9:PASS9@bucket/key", f"ftp://USER9:PASS9@{host}/x?TOKEN9"]
+    commands = [command.split() for command in re.split(r"[;\n]", COMMANDS) if command.strip()]
+    count, found = 0, []
+    is_wrong = lambda text: any(word in text for word in ("SER9", "ASS9", "OKEN9", "panic"))
+    for one in urls:
+        for command in commands if one in urls[:4] else commands[::3]:
+            arguments = [part.format(u=one, m=at, h=local, n=new) for part in command]
+            done = b.run(*arguments, environment={**b.environment, "H5DIR_LOG": "trace"})
+            text = (done.stdout + done.stderr).decode(errors="replace")
+            found += [(arguments, text)] * is_wrong(text)
+            count += 1
+            if os.path.ismount(at):
+                b.ok("umount", at)
+            shutil.rmtree(new, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.unlink(new)
+    config = os.path.join(b.folder, "shown.yaml")
+    for template in ("mounts:\n  a:\n    source: '{u}'\n    sorce: '{u}'\n    at: m\n    threads: '{u}'\n", "'{u}': 1\n", "mount: '{u}'\n",
+                     "mounts:\n  '{u}': {{source: '{u}', at: '{u}'}}\n", "mounts:\n  a: {{source: '{u}', at: m}}\n", "mounts: {{a: [\"{u}\"\n",
+                     "mount: {{log-file: '{u}', uid: '{u}'}}\ncreate: [{{pattern: '{u}', dtype: '{u}'}}]\n"):
+        for one in urls:
+            with open(config, "w") as f:
+                f.write(template.format(u=one))
+            for command in (("config", "check", config), ("config", "show", "--config", config), ("config", "show", "--json", "--config", config),
+                            ("config", "show", "--yaml", "--config", config), ("mount", "--config", config, "--all"),
+                            ("mount", "--config", config, "--name", "a")):
+                done = b.run(*command)
+                text = (done.stdout + done.stderr).decode(errors="replace")
+                found += [(command, template, one, text)] * is_wrong(text)
+                count += 1
+                if os.path.ismount(os.path.join(b.folder, "m")):
+                    b.ok("umount", os.path.join(b.folder, "m"))
+    print(f"  {count} commands")
+    assert not found, "\n".join(map(str, found))
 
 
 @check

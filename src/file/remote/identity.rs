@@ -5,7 +5,7 @@
 //! Tokens and signatures are where nothing else names the user; they are too long to be guessed.
 
 use super::cache_file::CacheKey;
-use crate::base::remote::without_secrets;
+use crate::base::url_secrets::shown;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
 use object_store::azure::{AzureConfigKey as Azure, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as Google};
@@ -31,7 +31,7 @@ fn named(kind: &str, settings: impl IntoIterator<Item = Option<String>>) -> Cach
 
 /// The URL `endpoint` without a password.
 fn endpoint(endpoint: Option<String>) -> Option<String> {
-    endpoint.map(|url| without_secrets(Path::new(&url)).0.to_string_lossy().into_owned())
+    endpoint.map(|url| shown(&url).into_owned())
 }
 
 /// The store that `builder` will make.

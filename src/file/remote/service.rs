@@ -6,6 +6,7 @@ use super::failure::{Dialect, Failure};
 use super::identity;
 use super::profile;
 use crate::base::remote::{RemoteOptions, after_scheme};
+use crate::base::url_secrets;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -79,17 +80,25 @@ impl Service {
     }
 }
 
-/// Scheme and rest of a URL.
-fn divided(url: &str) -> (String, &str) {
+/// Scheme and rest of a URL. Errors: it has a user that cannot be used.
+fn divided(url: &str) -> Result<(String, &str), Failure> {
     let start = after_scheme(url.as_bytes()).unwrap_or(0);
-    (url.get(..start).unwrap_or_default().to_ascii_lowercase(), url.get(start..).unwrap_or_default())
+    let scheme = url.get(..start).unwrap_or_default().to_ascii_lowercase();
+    if url_secrets::of(url).is_misplaced {
+        let why = match scheme.starts_with("http") {
+            true => "it has an @ in the wrong place; write /, ?, # and @ of a user and a password as %2F, %3F, %23 and %40",
+            false => "it has a user; give credentials by the environment or a profile",
+        };
+        return Err(Failure::permanent(libc::EINVAL, format!("the URL cannot be used: {why}")));
+    }
+    Ok((scheme, url.get(start..).unwrap_or_default()))
 }
 
-/// The store of the object `url`, which has no secrets; sends nothing.
+/// The store of the object `url`; sends nothing.
 pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Failure> {
-    let (scheme, rest) = divided(url);
+    let (scheme, rest) = divided(url)?;
     if scheme.starts_with("http") {
-        return Service::over(Dialect::Http, Key::default(), options.timeout, |connector| http(url, options, connector));
+        return Service::over(Dialect::Http, Key::default(), options.timeout, |connector| http(url, connector));
     }
     let (bucket, key) = rest
         .split_once('/')
@@ -100,7 +109,7 @@ pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Fai
 
 /// The store of the objects below the prefix `url`, which may be a whole bucket; sends nothing.
 pub(super) fn connect_prefix(url: &str, options: &RemoteOptions) -> Result<Service, Failure> {
-    let (scheme, rest) = divided(url);
+    let (scheme, rest) = divided(url)?;
     if scheme.starts_with("http") {
         let remedy = "give the URL of one file, or the prefix of an object store (s3://, gs://, az://)";
         return Err(Failure::permanent(libc::EINVAL, format!("HTTP servers do not list their files; {remedy}")));
@@ -204,11 +213,13 @@ fn azure(container: &str, options: &RemoteOptions, connector: Connector) -> Resu
     Ok(both(builder.with_http_connector(connector).build().map_err(unusable("Azure (AZURE_STORAGE_ACCOUNT_NAME, ...)"))?, identity))
 }
 
-fn http(url: &str, options: &RemoteOptions, connector: Connector) -> Result<Stores, Failure> {
+fn http(url: &str, connector: Connector) -> Result<Stores, Failure> {
     let wrong = || Failure::permanent(libc::EINVAL, "the URL cannot be parsed; check it");
-    let full = options.secrets.query.as_ref().map_or_else(|| url.to_owned(), |query| format!("{url}?{query}"));
+    let secrets = url_secrets::of(url);
+    let url = url.split('#').next().unwrap_or_default();
+    let full = secrets.query.as_ref().map_or_else(|| url.to_owned(), |query| format!("{url}?{query}"));
     let mut client = ClientOptions::new().with_allow_http(true);
-    if let Some(user) = &options.secrets.user {
+    if let Some(user) = &secrets.user {
         let value = format!("Basic {}", base64(&percent_decoded(user)));
         let mut value = HeaderValue::from_str(&value).map_err(|_| wrong())?;
         value.set_sensitive(true);
@@ -216,7 +227,7 @@ fn http(url: &str, options: &RemoteOptions, connector: Connector) -> Result<Stor
         headers.insert("authorization", value);
         client = client.with_default_headers(headers);
     }
-    let identity = identity::http(&full, options.secrets.user.as_deref());
+    let identity = identity::http(&full, secrets.user.as_deref());
     let builder = HttpBuilder::new().with_url(full).with_client_options(client).with_retry(no_retries());
     let store = Arc::new(builder.with_http_connector(connector).build().map_err(|_| wrong())?);
     Ok(Stores { store, pages: None, identity })
