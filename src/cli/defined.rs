@@ -8,9 +8,11 @@ use crate::base::element_set::ElementSet;
 use crate::config::args::{DefinedArgs, EraseArgs};
 use crate::config::resolve;
 use crate::config::value::Level;
+use crate::fs::open::host_path;
 use crate::fs::{Errno, FsResult, OpenMode, Operations, build_npy_header};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use serde_json::Value;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -30,7 +32,8 @@ pub(crate) fn defined(args: &DefinedArgs) -> Result<(), Failure> {
         Some(mask) => {
             let failed = |e: io::Error| Failure::new(Exit::General, format!("cannot write {}: {}", mask.display(), reason(&e)));
             // What is there is replaced when there is something to write.
-            Some((File::options().write(true).create(true).truncate(false).open(mask).map_err(failed)?, failed))
+            let mode = Mode::from_bits_truncate(0o666);
+            Some((host_path::open_or_create(mask, OFlag::O_WRONLY, mode).map_err(failed)?, failed))
         }
         None => None,
     };

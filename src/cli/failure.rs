@@ -2,6 +2,7 @@
 
 use crate::base;
 use crate::base::escape::{escaped, escaped_bytes};
+use crate::base::request_error::RequestError;
 use crate::config::UsageError;
 use crate::fs::OpenError;
 use crate::fuse::{DeviceDefect, MountError, UnmountError};
@@ -56,11 +57,11 @@ impl Failure {
     /// Failure to open a container in order to `verb` it.
     pub(crate) fn open(verb: &str, error: &OpenError) -> Self {
         match error {
+            OpenError::Open { path, source } if RequestError::of(source).is_some() => {
+                Self::new(Exit::File, format!("cannot {verb} {}: {source}", escaped(path)))
+            }
             OpenError::Open { path, source } => {
                 let hint = match source.kind() {
-                    _ if source.raw_os_error() == Some(libc::ELOOP) => {
-                        "a symbolic link of another user is followed only to files of that user; give the path of the file"
-                    }
                     io::ErrorKind::PermissionDenied => "read permission is needed, and write permission to change it",
                     io::ErrorKind::AlreadyExists => "remove it first, or choose another name",
                     io::ErrorKind::ReadOnlyFilesystem => "'h5dir mount' without --read-write can show it",

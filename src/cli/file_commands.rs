@@ -2,10 +2,9 @@
 
 use super::confine::confine_command;
 use super::failure::Failure;
-use super::ls;
 use crate::base::escape;
 use crate::config::args::{CreateArgs, RecoverArgs};
-use crate::config::value::{Level, LibVer, LogForm};
+use crate::config::value::{LibVer, LogForm};
 use crate::fs::{ExternalPolicy, MountSpec, open};
 use std::io::{self, Write};
 
@@ -17,10 +16,10 @@ pub(crate) fn create(args: &CreateArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let spec = MountSpec { writable: true, external: ExternalPolicy::Off, ..MountSpec::new(&args.file) };
-    let logged = ls::locate_confined(&spec, "create", Level::Warn)
-        .and_then(|(located, _)| open::log_by_default(located, args.log_format == LogForm::Released).map_err(failed));
+    // Not confined: its bytes are known, and `log export` reads another file afterwards.
+    let logged = open::locate(&spec).and_then(|located| open::log_by_default(located, args.log_format == LogForm::Released));
     // It is not what was asked for.
-    logged.inspect_err(|_| drop(std::fs::remove_file(&args.file)))
+    logged.inspect_err(|_| drop(open::host_path::remove(&args.file))).map_err(failed)
 }
 
 /// Runs `h5dir recover`.

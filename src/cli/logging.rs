@@ -8,11 +8,13 @@ use crate::base::recent_log;
 use crate::base::url_secrets::shown;
 use crate::config::LogPlan;
 use crate::config::value::{Level, LogFormat};
+use crate::fs::open::Resolved;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use serde_json::{Map, Value};
 use std::fmt::{Debug, Display, Result as FmtResult};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock};
@@ -36,7 +38,7 @@ static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 const ENVIRONMENT: &str = "H5DIR_LOG";
 const SYSLOG_SOCKET: &str = "/dev/log";
 /// Permissions of a new log file.
-const LOG_FILE_MODE: u32 = 0o640;
+const LOG_FILE_MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR).union(Mode::S_IRGRP);
 /// Facility "daemon" of syslog(3), shifted.
 const SYSLOG_DAEMON: u8 = 3 << 3;
 
@@ -78,9 +80,9 @@ pub(crate) fn set_level(level: Level) -> bool {
 /// Opens a log file, a regular file, and creates it if absent. Errors: reason and remedy.
 fn open_file(path: &Path) -> Result<File, String> {
     const ALTERNATIVE: &str = "name a regular file, or omit --log-file: with --foreground the log goes to standard error";
-    let mut options = File::options();
-    options.append(true).create(true).mode(LOG_FILE_MODE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path).map_err(|e| match e.raw_os_error() {
+    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT;
+    let opened = Resolved::new_name(path).and_then(|found| found.directory.open_file(&found.name, flags, LOG_FILE_MODE));
+    let file = opened.map_err(|e| match e.raw_os_error() {
         Some(libc::ELOOP) => format!("it is a symbolic link; {ALTERNATIVE}"),
         Some(libc::ENXIO) => format!("it is not a regular file; {ALTERNATIVE}"),
         _ => reason(&e),
@@ -209,7 +211,7 @@ impl Visit for Fields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     use std::sync::Arc;
 
     #[derive(Clone, Default)]

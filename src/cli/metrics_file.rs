@@ -6,9 +6,9 @@
 use super::failure::{Exit, Failure, reason};
 use crate::base::escape::escaped;
 use crate::config::resolve::MetricsPlan;
-use crate::fs::open::UsedDirectory;
+use crate::fs::open::{Resolved, UsedDirectory};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat, renameat};
+use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use parking_lot::Mutex;
@@ -36,10 +36,14 @@ impl MetricsFile {
     /// Opens the directory of the file.
     pub(crate) fn open(plan: &MetricsPlan) -> Result<MetricsFile, Failure> {
         let path = plan.file.clone();
-        let parts = path.parent().zip(path.file_name()).map(|(directory, name)| (directory.to_owned(), name.to_owned()));
-        let Some((directory, name)) = parts else { return Err(failure(&path, "it is no name of a file")) };
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let directory = open(&directory, flags, Mode::empty()).map_err(|e| failure(&path, e.desc()))?;
+        if path.file_name().is_none() {
+            return Err(failure(&path, "it is no name of a file"));
+        }
+        let place = |path: &Path| {
+            let found = Resolved::new_name(path)?;
+            Ok((found.directory.as_fd().try_clone_to_owned()?, found.name))
+        };
+        let (directory, name) = place(&path).map_err(|e: io::Error| failure(&path, &reason(&e)))?;
         let mut temporary = OsString::from(".");
         temporary.push(&name);
         temporary.push(".h5dir-new");

@@ -7,7 +7,9 @@ use super::UsageError;
 use super::file::{self, ConfigFile, NamedMount, Trust, distrusted};
 use super::problem::suggestion;
 use crate::base::escape::escaped;
+use crate::fs::open::Directory;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// The machine's configuration files.
@@ -42,19 +44,21 @@ fn directories() -> Vec<PathBuf> {
 /// Paths of the configuration files in `directory`, sorted.
 fn files_in(directory: &Path) -> Result<Vec<PathBuf>, UsageError> {
     let failed = |why: &dyn std::fmt::Display| UsageError(format!("cannot use the configuration files of {}: {why}", escaped(directory)));
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
+    let opened = match Directory::open(directory) {
+        Ok(opened) => opened,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(Vec::new()),
         Err(e) => return Err(failed(&e)),
     };
-    if let Some(why) = std::fs::metadata(directory).map_or_else(|e| Some(e.to_string()), |status| distrusted(&status)) {
+    let names = opened.names(usize::MAX).map_err(|e| failed(&e))?;
+    let status = opened.as_fd().try_clone_to_owned().and_then(|opened| std::fs::File::from(opened).metadata());
+    if let Some(why) = status.map_or_else(|e| Some(e.to_string()), |status| distrusted(&status)) {
         return Err(failed(&why));
     }
     let is_config = |path: &PathBuf| {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         !hidden && path.extension().is_some_and(|extension| extension == "yaml")
     };
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_config).collect();
+    let mut paths: Vec<PathBuf> = names.into_iter().map(|name| directory.join(name)).filter(is_config).collect();
     paths.sort();
     Ok(paths)
 }

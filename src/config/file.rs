@@ -22,11 +22,14 @@ use super::problem::{Problem, Span, suggestion};
 use super::yaml::{self, Node};
 use super::{UsageError, create};
 use crate::base::escape::escaped;
+use crate::base::request_error::RequestError;
 use crate::fs::create_rules::CreateRule;
+use crate::fs::open::host_path;
+use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Largest configuration file, bytes.
@@ -101,11 +104,14 @@ pub(crate) fn distrusted(status: &std::fs::Metadata) -> Option<String> {
 pub(crate) fn read(path: &Path, trust: Trust) -> Result<ConfigFile, UsageError> {
     let failed = |why: &str| UsageError(format!("cannot read the configuration file {}: {why}", escaped(path)));
     let unreadable = |e: std::io::Error| {
+        if RequestError::of(&e).is_some() {
+            return failed(&e.to_string());
+        }
         let reason = e.raw_os_error().map_or_else(|| e.to_string(), |errno| nix::errno::Errno::from_raw(errno).desc().to_owned());
         failed(&format!("{reason}; check the path"))
     };
     // A FIFO must not block.
-    let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
+    let file = host_path::open(path, OFlag::O_RDONLY).map_err(unreadable)?;
     let status = file.metadata().map_err(unreadable)?;
     if let Some(why) = distrusted(&status).filter(|_| trust == Trust::Found) {
         return Err(failed(&why));

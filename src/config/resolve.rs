@@ -12,12 +12,14 @@ use super::{UsageError, applicable, file, memory};
 use crate::base::escape::escaped;
 use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, is_prefix, is_url, with_folder};
 use crate::fs::create_rules::CreateRule;
+use crate::fs::open::Directory;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes, TransactionUse, VersionName};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use crate::mirror::{MirrorSpec, Naming};
 use nix::sys::resource::{Resource, getrlimit};
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -352,10 +354,12 @@ fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, Us
         };
     }
     let Some(root) = &options.external_root else { return Ok(ExternalPolicy::Beneath(None)) };
-    match root.canonicalize() {
-        Ok(root) if root.is_dir() && written => Ok(ExternalPolicy::Written(root)),
-        Ok(root) if root.is_dir() => Ok(ExternalPolicy::Beneath(Some(root))),
-        Ok(_) => Err(UsageError(format!("--external-root {} is not a directory; give a directory", escaped(root)))),
+    match Directory::open(root).and_then(|root| root.path()) {
+        Ok(root) if written => Ok(ExternalPolicy::Written(root)),
+        Ok(root) => Ok(ExternalPolicy::Beneath(Some(root))),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+            Err(UsageError(format!("--external-root {} is not a directory; give a directory", escaped(root))))
+        }
         Err(e) => Err(UsageError(format!("--external-root {} cannot be used: {e}; check the path", escaped(root)))),
     }
 }

@@ -11,6 +11,7 @@ use crate::dataset::chunk::temporary;
 pub use crate::file::FileDriver;
 pub use crate::file::confined::ConfinedDir;
 pub use crate::file::directory::{Directory, Entry};
+pub use crate::file::host_path::{self, Resolved};
 pub use crate::file::objects::{Found, ObjectError, Objects, Version};
 pub use crate::file::{Identity, Stamp};
 use std::ffi::OsStr;
@@ -175,7 +176,7 @@ pub enum Recognized {
 
 /// The directory of temporary files of open containers.
 pub fn temporary_directory() -> Option<Directory> {
-    Directory::open(&temporary::directory()).ok()
+    temporary::directory().ok()
 }
 
 /// A kind of container: HDF5 files, say.

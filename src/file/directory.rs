@@ -1,8 +1,9 @@
 //! A host directory by descriptor; names in it are single components, never resolved as paths.
 
-use super::Status;
 use super::syscall::{self, after_leases, uninterrupted};
+use super::{Status, host_path};
 use crate::base::waiting;
+use nix::dir::Dir;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -10,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,19 +86,29 @@ impl Entry {
 }
 
 impl Directory {
-    /// Opens `path`. Symbolic links are followed, magic links of /proc are not.
+    /// Opens `path`, resolved by the rule of [`host_path`].
     pub fn open(path: &Path) -> io::Result<Directory> {
+        host_path::directory(path)
+    }
+
+    /// Opens `/` or `.`, where paths begin.
+    pub(super) fn start(path: &str) -> io::Result<Directory> {
         waiting::may_wait();
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        Ok(Directory(Arc::new(uninterrupted(|| openat2(AT_FDCWD, path, how))?)))
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Directory(Arc::new(uninterrupted(|| openat(AT_FDCWD, path, flags, Mode::empty()))?)))
     }
 
     /// Opens the directory `name` in it; a symbolic link is refused (`ELOOP`).
     pub fn enter(&self, name: &OsStr) -> io::Result<Directory> {
         waiting::may_wait();
-        // With O_DIRECTORY a symbolic link would be ENOTDIR like a file.
-        let fd = uninterrupted(|| openat(self.0.as_fd(), name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty()))?;
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        // With O_DIRECTORY an automounter mounts what belongs there.
+        match uninterrupted(|| openat(self.0.as_fd(), name, flags | OFlag::O_DIRECTORY, Mode::empty())) {
+            // A symbolic link or a file.
+            Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) => {}
+            opened => return Ok(Directory(Arc::new(opened?))),
+        }
+        let fd = uninterrupted(|| openat(self.0.as_fd(), name, flags, Mode::empty()))?;
         let entry = Entry::from_stat(&fstat(fd.as_fd())?);
         if entry.is_directory() {
             return Ok(Directory(Arc::new(fd)));
@@ -143,6 +155,15 @@ impl Directory {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let fd = after_leases(|| uninterrupted(|| openat(self.0.as_fd(), name, flags, mode)))?;
         Ok(fd.into())
+    }
+
+    /// The first `most` names in it, but for `.` and `..`.
+    pub fn names(&self, most: usize) -> io::Result<Vec<OsString>> {
+        waiting::may_wait();
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut listing = Dir::from_fd(uninterrupted(|| openat(self.0.as_fd(), ".", flags, Mode::empty()))?)?;
+        let names = listing.iter().map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned()));
+        names.filter(|name| !name.as_ref().is_ok_and(|name| name == "." || name == "..")).take(most).collect()
     }
 
     /// Removes the file `name`.

@@ -2,6 +2,7 @@
 //! the file and its directory, so that renamed or replaced path components have no effect.
 
 use super::directory::{Directory, Entry};
+use super::host_path::{self, Resolved};
 use super::posix::PosixFile;
 use super::{FileDriver, Identity, Status, WriteDriver};
 use nix::fcntl::OFlag;
@@ -9,12 +10,7 @@ use nix::sys::stat::Mode;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
-
-/// Symbolic links followed for the last component of a path: the kernel's limit.
-const SYMLINKS_MAX: usize = 40;
-/// Attempts to open a file that is replaced by a rename at the same time.
-const ATTEMPTS_MAX: usize = 16;
+use std::path::{Path, PathBuf};
 
 /// A container file with its directory.
 #[derive(Debug)]
@@ -30,126 +26,46 @@ fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
 }
 
-/// Splits `path` into its directory and its last component, which must be the name of a file.
-fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+/// Errors: the last component of `path` is not the name of a file.
+fn check_name(path: &Path) -> io::Result<()> {
     // "file/" and "file/." name a directory.
     let bytes = path.as_os_str().as_bytes();
-    if bytes.is_empty() {
-        return Err(errno(libc::ENOENT));
-    }
     if bytes.ends_with(b"/") || bytes.ends_with(b"/.") || bytes == b"." {
         return Err(errno(if path.is_dir() { libc::EISDIR } else { libc::ENOTDIR }));
     }
-    let name = path.file_name().ok_or_else(|| errno(libc::EISDIR))?;
-    Ok((path.parent().unwrap_or(Path::new("")), name))
-}
-
-/// A path that is resolved one component at a time.
-struct Walk {
-    directory: Directory,
-    /// Remaining components, the next one last.
-    rest: Vec<OsString>,
-    links: usize,
-    /// Owners of followed symbolic links, except root and the caller.
-    link_owners: Vec<u32>,
-}
-
-impl Walk {
-    /// Starts at the root or the working directory.
-    fn new(path: &Path) -> io::Result<Walk> {
-        let directory = Directory::open(Path::new(if path.is_absolute() { "/" } else { "." }))?;
-        let mut walk = Walk { directory, rest: Vec::new(), links: 0, link_owners: Vec::new() };
-        walk.push(path);
-        Ok(walk)
-    }
-
-    fn push(&mut self, path: &Path) {
-        let names = path.components().rev().filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir));
-        self.rest.extend(names.map(|c| c.as_os_str().to_owned()));
-    }
-
-    /// Follows the symbolic link `entry`, which is `name`.
-    fn follow(&mut self, name: &OsStr, entry: &Entry) -> io::Result<()> {
-        self.links = self.links.saturating_add(1);
-        if self.links > SYMLINKS_MAX {
-            return Err(errno(libc::ELOOP));
-        }
-        if entry.uid != 0 && entry.uid != nix::unistd::geteuid().as_raw() {
-            self.link_owners.push(entry.uid);
-        }
-        // Follows the text of a magic link, not the link itself.
-        let target = PathBuf::from(self.directory.read_link(name)?);
-        if target.is_absolute() {
-            self.directory = Directory::open(Path::new("/"))?;
-        }
-        self.push(&target);
-        Ok(())
-    }
-
-    /// Walks to the directory of the file; returns the file's name there and its entry.
-    fn find_file(&mut self) -> io::Result<(OsString, Entry)> {
-        let mut attempts = 0;
-        while let Some(name) = self.rest.pop() {
-            if name == ".." {
-                self.directory = self.directory.enter(OsStr::new(".."))?;
-                continue;
-            }
-            let entry = self.directory.entry(&name)?.ok_or_else(|| errno(libc::ENOENT))?;
-            if entry.is_symlink() {
-                self.follow(&name, &entry)?;
-            } else if self.rest.is_empty() {
-                return Ok((name, entry));
-            } else {
-                match self.directory.enter(&name) {
-                    Ok(directory) => self.directory = directory,
-                    // The entry was replaced meanwhile.
-                    Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP)) && attempts < ATTEMPTS_MAX => {
-                        attempts += 1;
-                        self.rest.push(name);
-                    }
-                    Err(e) => return Err(e),
-                }
-            }
-        }
-        Err(errno(libc::EISDIR))
-    }
-
-    /// Errors: a symbolic link of another user leads to a file that is not that user's. Such a link
-    /// would choose the file that the caller opens.
-    fn check_links(&self, file: &Entry) -> io::Result<()> {
-        if self.link_owners.iter().all(|owner| *owner == file.uid) { Ok(()) } else { Err(errno(libc::ELOOP)) }
+    match path.file_name() {
+        Some(_) => Ok(()),
+        None => Err(errno(if bytes.is_empty() { libc::ENOENT } else { libc::EISDIR })),
     }
 }
 
 impl HostFile {
-    /// Resolves `path` and opens the file for reading. Errors: `ELOOP` if another user's symbolic
-    /// link leads to a file that is not that user's, `EISDIR` and `EINVAL` for anything but a
-    /// regular file or a block device, `EWOULDBLOCK` if another process keeps a lease for more than
-    /// 3 s.
+    /// Resolves `path` and opens the file for reading. Errors: those of [`Resolved::check`], `EISDIR`
+    /// and `EINVAL` for anything but a regular file or a block device, `EWOULDBLOCK` if another
+    /// process keeps a lease for more than 3 s.
     pub fn open(path: &Path) -> io::Result<HostFile> {
-        split(path)?;
-        let mut attempts = 0;
-        loop {
-            let mut walk = Walk::new(path)?;
-            let (name, entry) = walk.find_file()?;
+        check_name(path)?;
+        host_path::open_by(path, |found| {
+            let entry = found.directory.entry(&found.name)?.ok_or_else(|| errno(libc::ENOENT))?;
+            if entry.is_symlink() {
+                return Err(errno(libc::ELOOP));
+            }
             // Opening a device may have effects.
             if !entry.is_openable() {
                 return Err(errno(if entry.is_directory() { libc::EISDIR } else { libc::EINVAL }));
             }
-            match Self::open_in(&walk.directory, &name) {
-                Ok(file) => return walk.check_links(&file.file.entry()?).map(|()| file),
-                // The entry was replaced meanwhile.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENOENT)) && attempts < ATTEMPTS_MAX => attempts += 1,
-                Err(e) => return Err(e),
-            }
-        }
+            let file = Self::open_in(&found.directory, &found.name)?;
+            found.check(file.file.entry()?.uid)?;
+            Ok(file)
+        })
     }
 
     /// Creates the file `path`, which must not exist, with the content `bytes`, and makes it
     /// durable.
     pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let (parent, name) = split(path)?;
-        let directory = Directory::open(parent)?;
+        check_name(path)?;
+        let Resolved { directory, name, .. } = Resolved::new_name(path)?;
+        let name = name.as_os_str();
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let file = PosixFile::from_file(directory.open_file(name, flags, Mode::from_bits_truncate(0o666))?)?;
         let written = file.write_at(bytes, 0).and_then(|()| file.sync()).and_then(|()| directory.sync());
@@ -216,10 +132,11 @@ impl HostFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::request_error::errno_of;
     use std::os::unix::fs::symlink;
 
     fn code<T>(result: io::Result<T>) -> i32 {
-        result.err().and_then(|e| e.raw_os_error()).unwrap_or(0)
+        result.err().and_then(|e| errno_of(&e)).unwrap_or(0)
     }
 
     /// Regression: opening a FIFO waited for a process at its other end.

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod follower_locks;
 pub mod free_record;
 pub mod host_file;
+pub mod host_path;
 pub mod journal;
 pub mod journal_path;
 pub mod lock_holder;

@@ -15,6 +15,7 @@ pub use crate::connector::log::{CompactProgress, Compacted, LogPart, LogValue, L
 pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, Stamp, UsedDirectory, temporary_directory};
 pub use crate::connector::open::{FileDriver, Found, ObjectError, Objects, Version};
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
+pub use crate::connector::open::{Resolved, host_path};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
 pub use crate::connector::transactions::Transactions;

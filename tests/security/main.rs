@@ -4,6 +4,8 @@
 
 mod attacks;
 #[cfg(target_os = "linux")]
+mod links;
+#[cfg(target_os = "linux")]
 mod races;
 mod stepper;
 #[path = "../support/mod.rs"]

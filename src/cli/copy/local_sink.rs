@@ -6,6 +6,7 @@
 use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
 use crate::cli::side::Meta;
 use crate::cli::side::local::{find, meta, open_directory};
+use crate::fs::open::Directory;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, renameat, renameat2};
 use nix::sys::stat::{Mode, UtimensatFlags, fchmod, fstat, futimens, mkdirat, utimensat};
@@ -30,10 +31,14 @@ pub(super) struct LocalDirectory {
 }
 
 impl LocalDirectory {
-    /// Opens the directory at `path`, which may be a link to it.
+    /// Opens the directory `path`, which may be a link to it.
     pub(super) fn open(path: &Path) -> io::Result<LocalDirectory> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let top = Rc::new(nix::fcntl::open(path, flags, Mode::empty())?);
+        Self::of(&Directory::open(path)?)
+    }
+
+    /// The directory `directory`.
+    pub(super) fn of(directory: &Directory) -> io::Result<LocalDirectory> {
+        let top = Rc::new(open_directory(directory, b".")?);
         Ok(LocalDirectory { directory: top.clone(), top, at: Vec::new() })
     }
 

@@ -34,6 +34,7 @@ use crate::cli::{print_error, tree};
 use crate::config::resolve;
 use crate::config::side_args::CopyArgs;
 use crate::config::value::LibVer;
+use crate::fs::open::{Resolved, host_path};
 use crate::fs::spec::VersionName;
 use crate::fs::{MountSpec, open};
 use container_sink::GroupDirectory;
@@ -43,7 +44,7 @@ use local_sink::LocalDirectory;
 use sink::SinkDirectory;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let file = created.filter(|file| !is_container(file));
     if let (Some(file), Err(Ended { copied: false, .. })) = (&file, &result) {
         // Nothing was copied into it.
-        let _ = std::fs::remove_file(file);
+        let _ = host_path::remove(file);
     }
     result.map_err(|ended| {
         if process::is_interrupted() {
@@ -323,9 +324,11 @@ fn local_place(path: &Path) -> io::Result<(LocalDirectory, Option<Vec<u8>>)> {
     if path.is_dir() {
         return Ok((LocalDirectory::open(path)?, None));
     }
-    let name = path.file_name().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok((LocalDirectory::open(parent)?, Some(name.as_bytes().to_vec())))
+    if path.file_name().is_none() {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
+    let found = Resolved::new_name(path)?;
+    Ok((LocalDirectory::of(&found.directory)?, Some(found.name.into_vec())))
 }
 
 /// The destination `path` in `container`: an existing group, or its parent and a name.

@@ -13,9 +13,12 @@ use crate::base::escape::{self, escaped};
 use crate::config::args::ManArgs;
 use crate::config::help;
 use crate::config::options::MountOptions;
+use crate::fs::open::host_path;
 use clap::{Arg, Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -73,10 +76,13 @@ fn write(dir: &Path, pages: &[Page]) -> Result<(), Failure> {
     let failed = |path: &Path, e: &io::Error| {
         Failure::new(Exit::General, format!("cannot write {}: {}; choose another directory", escaped(path), reason(e)))
     };
-    std::fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
+    let directory = host_path::directory_or_create_all(dir).map_err(|e| failed(dir, &e))?;
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
     for page in pages {
-        let path = dir.join(format!("{}.{}", page.name, page.section));
-        std::fs::write(&path, &page.text).map_err(|e| failed(&path, &e))?;
+        let name = format!("{}.{}", page.name, page.section);
+        let opened = directory.open_file(name.as_ref(), flags, Mode::from_bits_truncate(0o666));
+        let written = opened.and_then(|mut file| file.write_all(&page.text));
+        written.map_err(|e| failed(&dir.join(name), &e))?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Local files as sources: by descriptors, without following symbolic links below the first name.
 
 use super::{Content, Kind, Meta, PIECE_BYTES, Source};
+use crate::fs::open::Resolved;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
@@ -74,13 +75,10 @@ pub(crate) struct LocalSource {
 impl LocalSource {
     /// The file at `path`; `follow`: a symbolic link at its end is followed.
     pub(crate) fn open(path: &Path, follow: bool) -> io::Result<LocalSource> {
-        let path = if follow { std::fs::canonicalize(path)? } else { path.to_owned() };
-        let name = path.file_name().map_or_else(|| b".".to_vec(), |name| name.as_bytes().to_vec());
-        let parent = path.parent().filter(|p| path.file_name().is_some() && !p.as_os_str().is_empty());
-        let parent = parent.unwrap_or(if path.file_name().is_some() { Path::new(".") } else { &path });
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let directory = nix::fcntl::open(parent, flags, Mode::empty())?;
-        Self::at(directory, &name)
+        let found = if follow { Resolved::file(path)? } else { Resolved::name(path)? };
+        let source = Self::at(found.directory.as_fd().try_clone_to_owned()?, found.name.as_bytes())?;
+        found.check(source.meta.uid)?;
+        Ok(source)
     }
 
     /// The file `name` in `directory`.

@@ -18,11 +18,14 @@ use crate::connector::plan;
 use crate::connector::transactions::TransactionUse;
 use crate::connector::versions::{Collected, Collection, VersionName};
 use crate::file::directory::Directory;
+use crate::file::host_path;
 use crate::file::store::local::LocalStore;
 use crate::file::store::{ObjectStore, RangeCache};
 use crate::format::message::times;
 use crate::format::object_header::kind;
 use crate::iod::{Cell, Container, Entry, Ranges, gc, keys, merge};
+use nix::sys::stat::Mode;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -39,6 +42,8 @@ pub struct IodContainer;
 struct LocatedStore {
     store: Arc<dyn ObjectStore>,
     used: Vec<UsedDirectory>,
+    /// The folder that is the store; `None` for a bucket.
+    folder: Option<Directory>,
     /// The disk cache.
     cache: Option<Arc<dyn RangeCache>>,
     /// Other files that may be read; `None`: none.
@@ -76,17 +81,14 @@ pub(super) fn root_entries() -> Vec<Entry> {
 /// The store in the folder `folder`; made if it does not exist and `create`.
 fn local(path: &Path, folder: &Path, create: bool) -> std::result::Result<LocalStore, OpenError> {
     let io = |source| OpenError::Open { path: path.to_owned(), source };
-    if create {
-        match std::fs::create_dir(folder) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(io(e)),
-            _ => {}
-        }
-        let is_used = std::fs::read_dir(folder).map_err(io)?.next().is_some();
-        if is_used {
-            return Err(io(io::Error::from_raw_os_error(libc::ENOTEMPTY)));
-        }
+    if !create {
+        return LocalStore::of(Directory::open(folder).map_err(io)?).map_err(io);
     }
-    LocalStore::of(Directory::open(folder).map_err(io)?).map_err(io)
+    let folder = host_path::directory_or_create(folder, Mode::from_bits_truncate(0o777)).map_err(io)?;
+    if !folder.names(1).map_err(io)?.is_empty() {
+        return Err(io(io::Error::from_raw_os_error(libc::ENOTEMPTY)));
+    }
+    LocalStore::of(folder).map_err(io)
 }
 
 #[cfg(not(feature = "remote"))]
@@ -112,7 +114,7 @@ fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) 
     let mut used: Vec<UsedDirectory> =
         used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
     used.extend(used_temporary().map_err(io)?);
-    Ok(LocatedStore { store: Arc::new(store), used, cache, external: None, parent: Some(parent) })
+    Ok(LocatedStore { store: Arc::new(store), used, folder: None, cache, external: None, parent: Some(parent) })
 }
 
 /// The directory of temporary files.
@@ -131,24 +133,26 @@ fn located(path: &Path, options: &crate::base::remote::RemoteOptions, written: b
     let io = |source| OpenError::Open { path: path.to_owned(), source };
     let mut used = vec![UsedDirectory { directory: store.root().as_fd().try_clone_to_owned().map_err(io)?, written, tree: true }];
     used.extend(used_temporary().map_err(io)?);
-    Ok(LocatedStore { store: Arc::new(store), used, cache: None, external: None, parent: None })
+    let folder = Some(store.root().clone());
+    Ok(LocatedStore { store: Arc::new(store), used, folder, cache: None, external: None, parent: None })
 }
 
 /// Where external links of the container in a folder lead, by the options.
-fn external_place(options: &OpenOptions) -> std::result::Result<Option<external::Place>, OpenError> {
-    let Some(folder) = container_folder(&options.target).filter(|_| options.external != ExternalPolicy::Off) else { return Ok(None) };
+fn external_place(options: &OpenOptions, located: &LocatedStore) -> std::result::Result<Option<external::Place>, OpenError> {
+    let Some(folder) = located.folder.as_ref().filter(|_| options.external != ExternalPolicy::Off) else { return Ok(None) };
     let io = |path: &Path| {
         let path = path.to_owned();
         move |source| OpenError::Open { path, source }
     };
     // As of a file: names are relative to the directory that it is in.
-    let from = folder.canonicalize().map_err(io(folder))?.parent().unwrap_or(Path::new("/")).to_owned();
-    let root = match &options.external {
-        ExternalPolicy::Beneath(Some(root)) | ExternalPolicy::Written(root) => root.as_path(),
-        ExternalPolicy::Beneath(None) | ExternalPolicy::Off => from.as_path(),
-    };
-    let root = ConfinedDir::open(root).map_err(io(root))?;
-    Ok(Some(external::Place { root, from }))
+    let from = folder.enter(OsStr::new("..")).and_then(ConfinedDir::new).map_err(io(&options.target))?;
+    match &options.external {
+        ExternalPolicy::Beneath(Some(root)) | ExternalPolicy::Written(root) => {
+            let root = ConfinedDir::open(root).map_err(io(root))?;
+            Ok(Some(external::Place { root, from: from.path().to_owned() }))
+        }
+        ExternalPolicy::Beneath(None) | ExternalPolicy::Off => Ok(Some(external::Place { from: from.path().to_owned(), root: from })),
+    }
 }
 
 impl Kind for IodContainer {
@@ -162,7 +166,7 @@ impl Kind for IodContainer {
             return Err(remote_error(&options.target, reason));
         }
         let mut located = located(&options.target, &options.remote, options.writable || options.pin.is_some())?;
-        located.external = external_place(options)?;
+        located.external = external_place(options, &located)?;
         if let Some(place) = &located.external {
             let io = |source| OpenError::Open { path: place.root.path().to_owned(), source };
             let directory = place.root.directory().as_fd().try_clone_to_owned().map_err(io)?;

@@ -5,6 +5,7 @@ use super::following::Following;
 use super::log::LogAccess;
 use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover, open_to_rescue, share_lock};
 use crate::base::escape::escaped;
+use crate::base::request_error::RequestError;
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::open::{
@@ -267,6 +268,9 @@ pub(super) fn open_error(path: &Path, source: Error) -> OpenError {
         }
         Error::Io { operation: "open" | "create", errno, .. } => {
             OpenError::Open { path: path.to_owned(), source: std::io::Error::from_raw_os_error(errno) }
+        }
+        Error::Request { operation: "create", errno, reason } => {
+            OpenError::Open { path: path.to_owned(), source: RequestError { errno, is_transient: false, text: reason }.into() }
         }
         source => OpenError::Engine { path: path.to_owned(), source },
     }

@@ -6,6 +6,7 @@
 //! the files used longest ago are removed, whatever their kind. Files with other names stay.
 
 use crate::file::directory::Directory;
+use crate::file::host_path;
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, renameat};
 use nix::sys::stat::{Mode, fstat, futimens};
@@ -16,7 +17,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -65,11 +66,7 @@ impl CacheDirectory {
     ///
     /// Errors: it belongs to another user, or other users may use it.
     pub fn open(path: &Path, limit: u64) -> io::Result<CacheDirectory> {
-        match std::fs::DirBuilder::new().mode(0o700).create(path) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => {}
-        }
-        let directory = Directory::open(path)?;
+        let directory = host_path::directory_or_create(path, Mode::S_IRWXU)?;
         let status = fstat(directory.as_fd())?;
         if status.st_uid != nix::unistd::geteuid().as_raw() || status.st_mode & 0o077 != 0 {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
