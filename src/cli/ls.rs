@@ -318,7 +318,7 @@ mod tests {
     }
 
     fn view_args() -> crate::config::args::ViewArgs {
-        let external = crate::config::value::Switch(true);
+        let external = crate::config::value::ExternalFiles::Visible;
         crate::config::args::ViewArgs { target: "/f.h5".into(), json: false, external, external_root: None, version: None }
     }
 }

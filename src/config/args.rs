@@ -185,9 +185,10 @@ pub(crate) struct ViewArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Read files that the HDF5 file names, beneath its directory or --external-root
-    #[arg(long, value_name = "on|off", default_value = "on", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
-    pub(crate) external: super::value::Switch,
+    /// Read files that the HDF5 file names, beneath its directory or --external-root; 'all': hidden
+    /// ones, too
+    #[arg(long, value_name = "on|off|all", default_value = "on", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub(crate) external: super::value::ExternalFiles,
 
     /// Read only files beneath this directory
     #[arg(long, value_name = "DIR")]
@@ -495,6 +496,7 @@ pub(crate) struct BenchMemoryArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::value::ExternalFiles;
     use clap::CommandFactory;
 
     #[test]
@@ -508,7 +510,7 @@ mod tests {
         let Ok(Command::Mount(m)) = parse(&["-f", "--allow-other=off", "--external", "-vv", "-o", "ro", "-o", "uid=0"]) else { panic!() };
         assert_eq!(m.common.options.foreground.map(|s| s.0), Some(true));
         assert_eq!(m.common.options.allow_other.map(|s| s.0), Some(false));
-        assert_eq!(m.common.options.external.map(|s| s.0), Some(true));
+        assert_eq!(m.common.options.external, Some(ExternalFiles::Visible));
         assert_eq!((m.common.verbose, m.common.fstab.len()), (2, 2));
         assert_eq!(parse(&["--threads=0"]).unwrap_err().exit_code(), 2);
         assert_eq!(parse(&["--no-such-option"]).unwrap_err().exit_code(), 2);

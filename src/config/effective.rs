@@ -34,7 +34,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("dir-mode", mode(spec.dir_mode)),
         ("entry-timeout", seconds(Some(session.times.entry))),
         ("exclude", patterns(&mirror.exclude)),
-        ("external", beneath.into()),
+        ("external", if spec.external_hidden && beneath { "all".into() } else { beneath.into() }),
         ("external-root", path(root)),
         ("external-write", written.into()),
         ("file-mode", mode(spec.file_mode)),

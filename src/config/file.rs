@@ -246,7 +246,7 @@ impl ConfigFile {
 mod tests {
     use super::*;
     use crate::config::options::MountOptions;
-    use crate::config::value::{Mode, Seconds, Size, Switch};
+    use crate::config::value::{ExternalFiles, Mode, Seconds, Size, Switch};
     use std::time::Duration;
 
     fn parsed(text: &str) -> ConfigFile {
@@ -269,7 +269,7 @@ mod tests {
         let options = file.single.options;
         assert_eq!(options.cache_size, Some(Size(512 << 20)));
         assert_eq!(options.allow_other, Some(Switch(true)));
-        assert_eq!(options.external, Some(Switch(false)));
+        assert_eq!(options.external, Some(ExternalFiles::Off));
         assert_eq!((options.file_mode, options.dir_mode), (Some(Mode(0o440)), Some(Mode(0o550))));
         assert_eq!(options.attr_timeout, Some(Seconds(Duration::from_millis(1500))));
         assert_eq!(options.log_file, None);

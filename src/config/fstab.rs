@@ -104,7 +104,7 @@ pub fn split(list: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::value::{Mode, Size, Switch};
+    use crate::config::value::{ExternalFiles, Mode, Size, Switch};
 
     fn one(list: &str) -> Result<MountOptions, UsageError> {
         parse(&[list.to_owned()])
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(options.cache_size, Some(Size(1 << 30)));
         assert_eq!(options.allow_other, Some(Switch(true)));
         assert_eq!(options.file_mode, Some(Mode(0o400)));
-        assert_eq!(options.external, Some(Switch(false)));
+        assert_eq!(options.external, Some(ExternalFiles::Off));
         assert_eq!(parse(&["threads=2".into(), "threads=3".into()]).unwrap().threads.map(|t| t.0), Some(3));
         assert_eq!(one("external-root=/a\\,b").unwrap().external_root.unwrap().to_str(), Some("/a,b"));
         assert_eq!(one("foreground").unwrap().foreground, Some(Switch(true)));

@@ -1,7 +1,8 @@
 //! The mount options: one structure for the command line, `-o` and the configuration file.
 
 use super::value::{
-    Containers, Group, Level, LogFormat, LogView, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, VdsMissing, Version,
+    Containers, ExternalFiles, Group, Level, LogFormat, LogView, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User,
+    VdsMissing, Version,
 };
 use crate::fs::spec::Modes;
 use crate::mirror::Naming;
@@ -76,11 +77,11 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::CACHING)]
     pub(crate) cache_size: Option<Size>,
 
-    /// Read files that the HDF5 file names: external links, raw files, sources of virtual datasets
-    /// [default: on, but off with --allow-other]
-    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    /// Read files that the HDF5 file names: external links, raw files, sources of virtual datasets;
+    /// 'all': hidden ones, too [default: on, but off with --allow-other]
+    #[arg(long, value_name = "on|off|all", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     #[arg(help_heading = heading::CONTAINER)]
-    pub(crate) external: Option<Switch>,
+    pub(crate) external: Option<ExternalFiles>,
 
     /// Read only files beneath this directory; implies --external [default: directory of FILE]
     #[arg(long, value_name = "DIR")]

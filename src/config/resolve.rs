@@ -7,7 +7,7 @@ use super::layers::Layers;
 use super::options::MountOptions;
 use super::side_args::ExternalArgs;
 use super::target::Target;
-use super::value::{Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
+use super::value::{ExternalFiles, Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
 use super::{UsageError, applicable, file, memory};
 use crate::base::escape::escaped;
 use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, is_prefix, is_url, with_folder};
@@ -232,7 +232,7 @@ pub(crate) fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> 
     let target = Target::parse(&args.target);
     let inner = target.inner.unwrap_or_else(|| b"/".to_vec());
     let options = MountOptions {
-        external: (!args.external.0).then_some(Switch(false)),
+        external: (args.external != ExternalFiles::Visible).then_some(args.external),
         external_root: args.external_root.clone(),
         version: args.version.clone(),
         ..MountOptions::default()
@@ -244,7 +244,7 @@ pub(crate) fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> 
 /// The container of one side of `cp`, `cat` or `diff`.
 pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, UsageError> {
     let view = MountOptions {
-        external: (!external.external.0).then_some(Switch(false)),
+        external: (external.external != ExternalFiles::Visible).then_some(external.external),
         external_root: external.external_root.clone(),
         version: external.version.clone(),
         ..MountOptions::default()
@@ -321,6 +321,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         pin: options.pin.filter(|s| !s.0.is_zero()).map(|s| s.0.max(PIN_MIN)),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
         external: external(options, writable)?,
+        external_hidden: options.external == Some(ExternalFiles::All),
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),
         uid: options.uid.map_or_else(|| nix::unistd::geteuid().as_raw(), |u| u.0),
         gid: options.gid.map_or_else(|| nix::unistd::getegid().as_raw(), |g| g.0),
@@ -347,7 +348,7 @@ fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, Us
         return Err(UsageError("--external-write needs --read-write and --external-root; give both".into()));
     }
     let default = options.external_root.is_some() || !on(options.allow_other);
-    if !options.external.map_or(default, |s| s.0) {
+    if !options.external.map_or(default, |files| files != ExternalFiles::Off) {
         return match options.external_root {
             Some(_) => Err(UsageError("--external-root and --external=off exclude each other; give one of them".into())),
             None => Ok(ExternalPolicy::Off),

@@ -3,7 +3,7 @@
 use super::create;
 use super::file::{FILE_KEYS, MOUNT_KEYS};
 use super::options::{LongOptions, choices};
-use super::value::{Containers, Group, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, Version};
+use super::value::{Containers, ExternalFiles, Group, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, Version};
 use clap::{Arg, ArgAction, CommandFactory};
 use serde_json::{Map, Value, json};
 use std::any::TypeId;
@@ -88,6 +88,9 @@ fn value(arg: &Arg) -> Value {
     let choices = choices(arg);
     if id == TypeId::of::<Switch>() {
         return json!({"enum": [true, false, "on", "off", "yes", "no"]});
+    }
+    if id == TypeId::of::<ExternalFiles>() {
+        return json!({"enum": [true, false, "on", "off", "yes", "no", "all"]});
     }
     if !choices.is_empty() {
         return json!({"enum": choices});

@@ -1,6 +1,6 @@
 //! Arguments of `cp`, `cat` and `diff`.
 
-use super::value::{LibVer, Switch, Version};
+use super::value::{ExternalFiles, LibVer, Version};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -42,9 +42,10 @@ Exit codes:
 /// Which files that HDF5 files name are read, and which version of containers.
 #[derive(Debug, Args)]
 pub(crate) struct ExternalArgs {
-    /// Read files that the HDF5 files name, beneath their directories or --external-root
-    #[arg(long, value_name = "on|off", default_value = "on", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
-    pub(crate) external: Switch,
+    /// Read files that the HDF5 files name, beneath their directories or --external-root; 'all':
+    /// hidden ones, too
+    #[arg(long, value_name = "on|off|all", default_value = "on", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub(crate) external: ExternalFiles,
 
     /// Read only files beneath this directory
     #[arg(long, value_name = "DIR")]
@@ -132,7 +133,7 @@ impl CopyArgs {
             no_log: true,
             into_log: false,
             config: None,
-            external: ExternalArgs { external: Switch(true), external_root: None, version: None },
+            external: ExternalArgs { external: ExternalFiles::Visible, external_root: None, version: None },
             sources: vec![source],
             destination,
         }

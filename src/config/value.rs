@@ -18,6 +18,17 @@ pub(crate) struct Size(pub(crate) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Switch(pub(crate) bool);
 
+/// Which of the files that a container names are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExternalFiles {
+    /// None.
+    Off,
+    /// All but hidden ones.
+    Visible,
+    /// All.
+    All,
+}
+
 /// A duration, in seconds with an optional fraction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Seconds(pub(crate) Duration);
@@ -199,6 +210,19 @@ impl FromStr for Switch {
             "on" | "true" | "yes" | "1" => Ok(Switch(true)),
             "off" | "false" | "no" | "0" => Ok(Switch(false)),
             _ => Err("expected on or off".to_owned()),
+        }
+    }
+}
+
+impl FromStr for ExternalFiles {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<Switch>() {
+            Ok(Switch(true)) => Ok(ExternalFiles::Visible),
+            Ok(Switch(false)) => Ok(ExternalFiles::Off),
+            Err(_) if text.eq_ignore_ascii_case("all") => Ok(ExternalFiles::All),
+            Err(_) => Err("expected on, off or all".to_owned()),
         }
     }
 }

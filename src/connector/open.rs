@@ -39,6 +39,8 @@ pub struct OpenOptions {
     pub rescue: bool,
     /// Which other files may be read.
     pub external: ExternalPolicy,
+    /// Of those, hidden files, too.
+    pub external_hidden: bool,
     /// A missing source of a virtual dataset reads as the fill value instead of failing.
     pub missing_is_fill: bool,
     /// The objects of a log are shown as they are stored, instead of the datasets in it.

@@ -16,6 +16,7 @@ pub mod names;
 pub mod objects;
 pub mod overlay;
 pub mod posix;
+pub mod reader;
 pub mod recorder;
 #[cfg(feature = "remote")]
 pub mod remote;

@@ -33,6 +33,8 @@ pub struct MountSpec {
     pub cache_bytes: u64,
     /// Which other files may be read.
     pub external: ExternalPolicy,
+    /// Of those, hidden files, too.
+    pub external_hidden: bool,
     /// A missing source of a virtual dataset reads as fill value instead of failing.
     pub vds_missing_fill: bool,
     /// Owner shown.
@@ -86,6 +88,7 @@ impl MountSpec {
             group: None,
             cache_bytes: 0,
             external: ExternalPolicy::Off,
+            external_hidden: false,
             vds_missing_fill: false,
             uid: 0,
             gid: 0,
@@ -126,6 +129,7 @@ impl MountSpec {
             rescue: self.rescue,
             raw_log: self.raw_log,
             external: self.external.clone(),
+            external_hidden: self.external_hidden,
             missing_is_fill: self.vds_missing_fill,
             cache_bytes: self.cache_bytes,
             threads: self.threads,

@@ -132,6 +132,37 @@ fn nothing_named_is_changed() {
     assert_eq!(sums(), before);
 }
 
+/// Regression: a file could have `.ssh/id_rsa` beside it read as its raw data, and shown to all who see the mount.
+#[test]
+fn hidden_files_are_read_only_where_that_is_asked_for() {
+    let place = || {
+        let place = Place::new();
+        let folder = place.dir().join("home");
+        std::fs::create_dir_all(folder.join(".ssh")).unwrap();
+        std::fs::write(folder.join(".ssh/id"), "secret!!").unwrap();
+        super::writing::h5py(&folder.join(".ssh/x.h5"), "w", "f['d'] = [5]");
+        let program = "f.create_dataset('raw', (8,), 'u1', external=[('.ssh/id', 0, 8)]); \
+            l = h5py.VirtualLayout((1,), 'i8'); l[:] = h5py.VirtualSource('.ssh/x.h5', 'd', (1,)); \
+            f.create_virtual_dataset('virtual', l); f['link'] = h5py.ExternalLink('.ssh/x.h5', '/d')";
+        super::writing::h5py(&folder.join("f.h5"), "w", program);
+        (place, folder.join("f.h5"))
+    };
+    for options in [&[][..], &["--external"], &["--vds-missing=fill"], &["--external-write", "--read-write"]] {
+        let (place, file) = place();
+        let root = format!("--external-root={}", file.parent().unwrap().display());
+        let mount = Mount::start(place, &file, &[options, &[root.as_str()]].concat());
+        for name in ["raw", "virtual"] {
+            assert_eq!(errno(&mount, name), Some(libc::EACCES), "{name} {options:?}: {}", mount.log());
+        }
+        assert!(mount.link("link").starts_with("%20external"), "{options:?}");
+        assert_eq!(mount.log().lines().filter(|line| line.contains("only --external=all opens it")).count(), 3, "{}", mount.log());
+    }
+    let (place, file) = place();
+    let mount = Mount::start(place, &file, &["--external=all"]);
+    let number = 5u64.to_le_bytes().to_vec();
+    assert_eq!((mount.read("raw"), mount.read("virtual"), mount.read("link")), (b"secret!!".to_vec(), number.clone(), number));
+}
+
 /// A dataset in two raw files, one of them missing yet; and one that leads out of the folder.
 fn raw(options: &[&str]) -> (Mount, std::path::PathBuf) {
     let place = Place::new();

@@ -6,6 +6,8 @@ mod attacks;
 #[cfg(target_os = "linux")]
 mod links;
 #[cfg(target_os = "linux")]
+mod originals;
+#[cfg(target_os = "linux")]
 mod races;
 mod stepper;
 #[path = "../support/mod.rs"]

@@ -8,6 +8,7 @@ use crate::connector::native::kind::Hdf5File;
 use crate::connector::open::{ConfinedDir, ExternalPolicy, Kind, OpenOptions};
 use crate::connector::shared::Shared;
 use crate::connector::{Connector, ObjectId};
+use crate::file::reader::Reader;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ pub(super) struct Place {
     pub root: ConfinedDir,
     /// The directory that names are relative to: that of the container's folder.
     pub from: PathBuf,
+    /// The owner of the container's folder.
+    pub owner: Reader,
 }
 
 impl External {

@@ -19,6 +19,7 @@ use crate::connector::transactions::TransactionUse;
 use crate::connector::versions::{Collected, Collection, VersionName};
 use crate::file::directory::Directory;
 use crate::file::host_path;
+use crate::file::reader::Reader;
 use crate::file::store::local::LocalStore;
 use crate::file::store::{ObjectStore, RangeCache};
 use crate::format::message::times;
@@ -146,12 +147,16 @@ fn external_place(options: &OpenOptions, located: &LocatedStore) -> std::result:
     };
     // As of a file: names are relative to the directory that it is in.
     let from = folder.enter(OsStr::new("..")).and_then(ConfinedDir::new).map_err(io(&options.target))?;
+    let from = from.with_hidden(options.external_hidden);
+    let owner = Reader::owner_of(folder).map_err(io(&options.target))?;
     match &options.external {
         ExternalPolicy::Beneath(Some(root)) | ExternalPolicy::Written(root) => {
-            let root = ConfinedDir::open(root).map_err(io(root))?;
-            Ok(Some(external::Place { root, from: from.path().to_owned() }))
+            let root = ConfinedDir::open(root).map_err(io(root))?.with_hidden(options.external_hidden);
+            Ok(Some(external::Place { root, from: from.path().to_owned(), owner }))
         }
-        ExternalPolicy::Beneath(None) | ExternalPolicy::Off => Ok(Some(external::Place { from: from.path().to_owned(), root: from })),
+        ExternalPolicy::Beneath(None) | ExternalPolicy::Off => {
+            Ok(Some(external::Place { from: from.path().to_owned(), root: from, owner }))
+        }
     }
 }
 

@@ -46,7 +46,16 @@ impl Place {
     fn open_file(&self, name: &Path) -> Result<PosixFile> {
         let outside = || missing(name, "it lies outside the directory that may be read (--external-root)".into());
         let relative = self.root.resolve(&self.from, name).ok_or_else(outside)?;
-        self.root.open_file(&relative).and_then(PosixFile::from_file).map_err(|e| missing(name, e.to_string()))
+        self.root.check_visible(&self.from, &relative)?;
+        let opened = self.root.open_file_for(&relative, &self.owner).and_then(PosixFile::from_file);
+        opened.map_err(|e| match e.raw_os_error() {
+            Some(libc::EACCES) => {
+                let (shown, uid) = (escaped(&self.root.path().join(&relative)).to_string(), self.owner.uid());
+                let reason = "chunks of a container refer only to files that the owner of its folder may read";
+                Error::refused(libc::EACCES, format!("{shown} may not be read by user {uid}; {reason}"))
+            }
+            _ => missing(name, e.to_string()),
+        })
     }
 }
 
@@ -146,7 +155,7 @@ fn canonical(path: &Path) -> std::result::Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connector::open::ConfinedDir;
+    use crate::connector::open::{ConfinedDir, Directory};
     use crate::file::Identity;
     use crate::file::objects::{Found, Version};
     use std::io;
@@ -161,7 +170,9 @@ mod tests {
             std::fs::create_dir_all(top.join(directory)).unwrap();
         }
         std::fs::write(top.join("data/a.h5"), b"bytes").unwrap();
-        let place = |root: &str| Place { root: ConfinedDir::open(&top.join(root)).unwrap(), from: top.join("runs/sets") };
+        let owner = crate::file::reader::Reader::owner_of(&Directory::open(&top.join("runs/sets")).unwrap()).unwrap();
+        let open = |root: &str| ConfinedDir::open(&top.join(root)).unwrap();
+        let place = |root: &str| Place { root: open(root), from: top.join("runs/sets"), owner: owner.clone() };
         let wide = place("");
         for (path, name) in [("data/a.h5", "../../data/a.h5"), ("runs/sets/b.h5", "b.h5"), ("runs/c.h5", "../c.h5")] {
             assert_eq!(wide.name_of(&top.join(path)), Some(name.into()));

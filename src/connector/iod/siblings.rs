@@ -39,6 +39,8 @@ impl IodConnector {
         let Some(external) = self.external.get() else { return Ok(None) };
         let (number, there) = match external.file(file) {
             Ok(opened) => opened,
+            // What is refused and could be allowed is no missing file.
+            Err(e @ Error::Refused { .. }) => return Err(e),
             Err(e) => {
                 tracing::debug!("{e}");
                 return Ok(None);

@@ -89,6 +89,7 @@ impl Neighbours {
         // Not in another place than it names.
         let made = root.resolve(from, path);
         let missing = |e: &std::io::Error| e.raw_os_error() == Some(libc::ENOENT);
+        places.iter().chain(&made).try_for_each(|place| root.check_visible(from, place))?;
         let mut opened = Err(std::io::Error::from_raw_os_error(libc::ENOENT));
         for (place, create) in places.iter().map(|p| (p, false)).chain(made.iter().map(|p| (p, true))) {
             opened = root.open_for_writing(place, create);
@@ -130,6 +131,7 @@ impl Neighbours {
         let mut reason = "it lies outside the directory that may be read (--external-root)".to_string();
         for candidate in [Some(path), last].into_iter().flatten() {
             let Some(relative) = root.resolve(from, candidate) else { continue };
+            root.check_visible(from, &relative)?;
             match root.open_file(&relative).and_then(PosixFile::from_file) {
                 Ok(file) => {
                     let directory = root.path().join(&relative).parent().map_or_else(|| root.path().to_path_buf(), Path::to_path_buf);

@@ -80,12 +80,9 @@ impl Kind for Hdf5File {
     }
 
     fn open_named(&self, root: &ConfinedDir, from: &Path, name: &[u8], options: &OpenOptions) -> Result<Arc<dyn Connector>> {
-        let beneath = || {
-            let again = ConfinedDir::new(root.directory().clone());
-            again.map(|dir| Neighbours::new(Some(dir))).map_err(|e| Error::io("open", Address(0), &e))
-        };
-        let (driver, directory) = beneath()?.open(from, name, "external link target")?;
-        let native = native_options(options, beneath()?, OsStr::new(""))?;
+        let beneath = || Neighbours::new(Some(root.again()));
+        let (driver, directory) = beneath().open(from, name, "external link target")?;
+        let native = native_options(options, beneath(), OsStr::new(""))?;
         Ok(NativeConnector::open(Arc::new(driver), directory, native)?)
     }
 
@@ -202,6 +199,7 @@ fn located(host: HostFile, options: &OpenOptions) -> Result<Box<dyn Located>, Op
             Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
         }
     };
+    let external = external.map(|root| root.with_hidden(options.external_hidden));
     let writable = options.writable.then(|| open_to_change(&host)).transpose();
     let writable = writable.map_err(|source| open_error(path, source))?;
     let external_written = matches!(options.external, ExternalPolicy::Written(_)) && options.writable;

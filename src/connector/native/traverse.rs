@@ -40,6 +40,8 @@ pub fn external(connector: &NativeConnector, from: u32, file: &[u8], object: &[u
     hop(hops, ObjectId { file: from.index, address: from.root })?;
     let target = match connector.neighbour(&from, file, "external link target") {
         Ok(f) => f,
+        // What is refused and could be allowed is no missing file.
+        Err(e @ Error::Refused { .. }) => return Err(e),
         Err(e) => {
             tracing::debug!("{e}");
             return Ok(None);

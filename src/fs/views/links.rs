@@ -111,7 +111,7 @@ pub trait LinkView: View {
                     Ok(Some(id)) => self.found(cx, dir, id)?,
                     Ok(None) => dangling(),
                     Err(e) => {
-                        tracing::warn!("external link to {:?}: {e}", String::from_utf8_lossy(file));
+                        cx.host.failed(Some(group), &e);
                         dangling()
                     }
                 }
