@@ -19,7 +19,11 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ExternalPolicy::Written(root) => (Some(root.as_path()), true, true),
     };
     let session = &plan.session;
-    let modes = if spec.modes == Modes::Stored { "stored" } else { "fixed" };
+    let modes = match spec.modes {
+        Modes::Stored => "stored",
+        Modes::All => "all",
+        Modes::Fixed => "fixed",
+    };
     vec![
         ("allow-other", (session.access == Access::Everyone).into()),
         ("allow-root", (session.access == Access::OwnerAndRoot).into()),

@@ -249,7 +249,8 @@ pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, Us
         version: external.version.clone(),
         ..MountOptions::default()
     };
-    Ok(MountSpec { follow: false, ..spec(&view, Target { file: file.to_owned(), inner: None })? })
+    // What is copied is what is stored.
+    Ok(MountSpec { follow: false, modes: Modes::All, ..spec(&view, Target { file: file.to_owned(), inner: None })? })
 }
 
 /// The rules for new files of a configuration file.

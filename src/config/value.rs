@@ -400,8 +400,9 @@ impl FromStr for Modes {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "stored" => Ok(Modes::Stored),
+            "all" => Ok(Modes::All),
             "fixed" => Ok(Modes::Fixed),
-            _ => Err("expected stored or fixed".into()),
+            _ => Err("expected stored, all or fixed".into()),
         }
     }
 }

@@ -58,7 +58,7 @@ pub fn show(mounted: &Mounted, node: &Node, stored: &Ownership, attr: &mut Attr)
             (FileKind::Directory, _) => mode,
             _ => mode & DATA_BITS,
         };
-        attr.perm = perm & !mounted.spec.umask;
+        attr.perm = perm & !mounted.spec.umask & !mounted.spec.hidden_mode_bits();
     }
 }
 
@@ -68,7 +68,7 @@ pub fn show_owned(mounted: &Mounted, owned: &Owned, attr: &mut Attr) {
         return;
     }
     (attr.uid, attr.gid) = owned.by.unwrap_or((mounted.spec.uid, mounted.spec.gid));
-    attr.perm = owned.mode & !mounted.spec.umask;
+    attr.perm = owned.mode & !mounted.spec.umask & !mounted.spec.hidden_mode_bits();
 }
 
 /// Takes permissions to write from all but the owner, if the directory whose attributes are changed

@@ -16,8 +16,10 @@ pub const DEFAULT_DIR_MODE: u16 = 0o755;
 /// What chmod(2) and chown(2) do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Modes {
-    /// Owners and modes are stored in the objects, and shown.
+    /// Owners and modes are stored in the objects, and shown; set-ID bits only where files change.
     Stored,
+    /// Owners and modes are stored in the objects, and shown with set-ID bits.
+    All,
     /// All files have those of the mount. Setting others succeeds without effect.
     Fixed,
 }
@@ -116,6 +118,13 @@ impl MountSpec {
     /// `file`, writable.
     pub fn writable(file: impl Into<PathBuf>) -> Self {
         MountSpec { writable: true, ..MountSpec::new(file) }
+    }
+
+    /// Bits of stored modes that are not shown: the author of a file makes nobody else's programs
+    /// run with other rights.
+    pub fn hidden_mode_bits(&self) -> u16 {
+        let hides = self.modes == Modes::Stored && !self.writable;
+        if hides { (libc::S_ISUID | libc::S_ISGID) as u16 } else { 0 }
     }
 
     /// How its container is opened.

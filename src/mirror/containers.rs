@@ -11,6 +11,7 @@ use super::signatures::Signatures;
 use super::spec::MirrorSpec;
 use crate::base::waiting;
 use crate::fs::open::{self, Entry, Identity, OpenError, Shared};
+use crate::fs::spec::Modes;
 use crate::fs::types::{CloseError, Errno, FsResult, ROOT};
 use crate::fs::{ExternalPolicy, MountSpec, Operations};
 use foldhash::{HashMap, HashMapExt};
@@ -267,9 +268,12 @@ impl Containers {
             ExternalPolicy::Beneath(None) => ExternalPolicy::Beneath(Some(self.root.clone())),
             given => given.clone(),
         };
+        // A container of a mirror that is written is opened for writing when it is changed.
+        let modes = if template.writable && template.modes == Modes::Stored { Modes::All } else { template.modes };
         MountSpec {
             file: path.to_owned(),
             external,
+            modes,
             uid: self.spec.uid.unwrap_or(entry.uid),
             gid: self.spec.gid.unwrap_or(entry.gid),
             file_mode: self.spec.file_mode.unwrap_or(mode),
