@@ -48,7 +48,7 @@ pub use spec::{ChunksSpec, DatasetSpec, FillSpec};
 use crate::base::Error;
 pub(crate) use crate::dataset::create::usual_fill_time;
 pub use crate::dataset::layout::Seek;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 /// Registered filters.
@@ -126,6 +126,10 @@ pub enum Form {
 /// Names of an object's attributes, any bytes, ascending.
 pub type AttributeNames = Arc<[Vec<u8>]>;
 
+/// Largest element of which unwritten ranges are told apart from written ones if its fill value is
+/// not zero, bytes.
+pub const FILL_BYTES_MAX: u64 = 64 << 10;
+
 /// Bytes that can be read at offsets: a dataset in one of its forms.
 pub trait Content: Send + Sync {
     /// Size, bytes. May cost a pass over the elements the first time.
@@ -147,6 +151,13 @@ pub trait Content: Send + Sync {
     fn block_size(&self) -> u32;
     /// Next data or hole at or after `offset`; `None` = no more data.
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>>;
+    /// The next range at or after `offset` whose elements may have been written. Those outside have
+    /// the fill value, repeated at most every [`FILL_BYTES_MAX`] bytes. `None`: none follows.
+    fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
+        let Some(start) = self.seek(offset, Seek::Data)? else { return Ok(None) };
+        let end = self.seek(start, Seek::Hole)?.unwrap_or(start);
+        Ok((start < end).then_some(start..end))
+    }
     /// Hints that a sequential reader is at byte `at`; up to byte `from` this was acted on before.
     /// Returns up to where it is now.
     fn read_ahead(&self, at: u64, from: u64) -> u64;

@@ -28,7 +28,7 @@ pub use crate::connector::open::Backing;
 use crate::connector::open::OpenContainer;
 use crate::connector::transactions::TreeUse;
 use crate::connector::{Connector, ObjectId, Seek};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -340,6 +340,11 @@ impl Operations for ContainerFs {
         };
         let seek = || self.files.current(ino, handle)?.bytes.seek(offset, what).map_err(|e| self.mounted.failed(None, &e));
         readable(&self.mounted, seek)?.ok_or(Errno(libc::ENXIO))
+    }
+
+    fn written(&self, ino: Ino, handle: Handle, offset: u64) -> FsResult<Option<Range<u64>>> {
+        let find = || self.files.current(ino, handle)?.bytes.written(offset).map_err(|e| self.mounted.failed(None, &e));
+        readable(&self.mounted, find)
     }
 
     fn statfs(&self) -> FsResult<Statfs> {

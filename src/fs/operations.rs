@@ -6,7 +6,7 @@ use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, StoredLink,
     Whence,
 };
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -110,6 +110,17 @@ pub trait Operations: Send + Sync + 'static {
 
     /// The next data or hole at or after `offset`; ENXIO past the end.
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64>;
+
+    /// The next range at or after `offset` that may have been written, if any. Bytes outside are those
+    /// of a fill value, repeated at most every 64 KiB; it need not be zero.
+    fn written(&self, ino: Ino, handle: Handle, offset: u64) -> FsResult<Option<Range<u64>>> {
+        let seek = |at, whence| match self.lseek(ino, handle, at, whence) {
+            Err(Errno(libc::ENXIO)) => Ok(None),
+            found => found.map(Some),
+        };
+        let Some(start) = seek(offset, Whence::Data)? else { return Ok(None) };
+        Ok(seek(start, Whence::Hole)?.filter(|end| start < *end).map(|end| start..end))
+    }
 
     /// Totals of the file system.
     fn statfs(&self) -> FsResult<Statfs>;

@@ -431,3 +431,34 @@ os.unlink('bytes')";
     unmount(&mount);
     h5py(&file, same);
 }
+
+/// Regression: elements that were never written were read one by one where the fill value is not zero.
+#[test]
+fn huge_datasets_without_elements_are_compared_and_copied_by_their_description() {
+    let place = Place::new();
+    let at = |name: &str| place.dir().join(name);
+    let program = "f.create_dataset('large', (2**60,), 'u1', chunks=(2**29,), fillvalue=3); \
+        f.create_dataset('square', (2**40, 2**20), 'u1', chunks=(2**18, 2**10), fillvalue=3); \
+        f.create_dataset('zeros', (2**60,), 'u1', chunks=(2**29,)); \
+        f.create_dataset('contiguous', (2**59,), 'u1', fillvalue=5); \
+        some = f.create_dataset('some', (2**50,), 'u1', chunks=(2**20,), fillvalue=3); some[2**49] = 7; \
+        rows = f.create_dataset('rows', (2**30, 2**20), 'u1', chunks=(8, 1024), fillvalue=3); rows[5, 7] = 1";
+    for name in ["a.h5", "b.h5"] {
+        super::writing::h5py(&at(name), "w", program);
+    }
+    super::writing::h5py(&at("b.h5"), "r+", "f['some'][2**48] = 3");
+    super::writing::h5py(&at("other.h5"), "w", &program.replace("= 7", "= 8").replace("fillvalue=5", "fillvalue=6"));
+    let container = format!("iod:{}", at("box").display());
+    let root = |name: &str| if name == "box" { format!("{container}:/") } else { format!("{}:/", at(name).display()) };
+    assert_eq!(run(&mut h5dir(&["create", &container])), (0, String::new()));
+    let diff = |a: &str, b: &str| run(&mut h5dir(&["diff", &root(a), &root(b)]));
+    assert_eq!(diff("a.h5", "b.h5"), (0, String::new()));
+    for copy in ["new.h5", "box"] {
+        assert_eq!(run(&mut h5dir(&["cp", "-r", "--create", &root("a.h5"), &root(copy)])), (0, String::new()), "{copy}");
+        assert_eq!(diff("a.h5", copy), (0, String::new()), "{copy}");
+    }
+    let h5dir = h5dir(&["diff", &root("a.h5"), &root("other.h5")]).output().unwrap();
+    let found = String::from_utf8(h5dir.stdout).unwrap();
+    assert!(h5dir.status.code() == Some(1) && found.contains("contiguous") && found.contains("some"), "{found}");
+    assert!(!["large", "square", "zeros", "rows"].iter().any(|name| found.contains(name)), "{found}");
+}

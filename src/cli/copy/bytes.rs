@@ -12,10 +12,20 @@ const RANGE_BYTES: u64 = 64 << 20;
 /// `piece` is reused.
 pub(super) fn copy(from: &mut dyn Content, to: &mut dyn SinkFile, piece: &mut Vec<u8>, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
     piece.resize(PIECE_BYTES, 0);
-    let mut at = 0;
+    let (mut at, mut skips) = (0, true);
     'ranges: while let Some(range) = from.data(at)? {
         at = range.start;
         while at < range.end {
+            // A fill value that the destination has, too, is not copied.
+            let unwritten = if skips { from.written(at)?.map_or(range.end, |written| written.start.min(range.end)) } else { at };
+            if unwritten.saturating_sub(at) > piece.len() as u64 {
+                let n = from.read(at, piece)?;
+                skips = to.is_unwritten(at..unwritten, piece.get(..n).unwrap_or_default())?;
+                if skips {
+                    at = unwritten;
+                    continue;
+                }
+            }
             if process::is_interrupted() {
                 return Err(io::ErrorKind::Interrupted.into());
             }

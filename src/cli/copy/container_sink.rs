@@ -355,6 +355,25 @@ impl SinkFile for ObjectFile {
         Ok(())
     }
 
+    fn is_unwritten(&mut self, range: Range<u64>, fill: &[u8]) -> io::Result<bool> {
+        if self.exact || self.part {
+            return Ok(false);
+        }
+        let handle = self.container.operations.open(self.held.ino(), OpenMode { read: true, ..OpenMode::default() }).map_err(error)?.handle;
+        let compare = || {
+            let written = self.container.operations.written(self.held.ino(), handle, range.start)?;
+            if written.is_some_and(|written| written.start < range.end) {
+                return Ok(false);
+            }
+            let mut found = vec![0; fill.len()];
+            let n = self.container.operations.read(self.held.ino(), handle, range.start, &mut found)?;
+            Ok(n == fill.len() && found == fill)
+        };
+        let same = compare().map_err(error);
+        drop(self.container.operations.release(self.held.ino(), handle));
+        same
+    }
+
     fn copy_range(&mut self, from: &ObjectContent, range: Range<u64>) -> io::Result<u64> {
         if self.exact || !from.is_of(&self.container) {
             return Ok(0);

@@ -118,6 +118,12 @@ pub(super) trait SinkFile {
     /// Writes `data` at `offset`.
     fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()>;
 
+    /// True if nothing was written in `range`, which reads as the fill value, and `fill` is its
+    /// beginning.
+    fn is_unwritten(&mut self, _range: Range<u64>, _fill: &[u8]) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Copies a range of a file of the same container; returns the bytes copied, 0 if it cannot.
     fn copy_range(&mut self, _from: &ObjectContent, _range: Range<u64>) -> io::Result<u64> {
         Ok(0)

@@ -1,7 +1,9 @@
 //! Where two files differ first.
 
 use crate::cli::side::{Content, PIECE_BYTES};
+use std::cmp::Ordering;
 use std::io;
+use std::ops::Range;
 
 /// Where two files differ first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,21 +23,46 @@ pub(super) struct Pieces {
     right: Vec<u8>,
 }
 
+/// Bytes after which two fill values that were equal are equal everywhere: the sum of both periods.
+const FILL_WINDOW: usize = 128 << 10;
+
+/// The range that begins first, as long as the one that ends last of those that begin there.
+fn first_of(left: Option<Range<u64>>, right: Option<Range<u64>>) -> Option<Range<u64>> {
+    match (left, right) {
+        (Some(a), Some(b)) => Some(match a.start.cmp(&b.start) {
+            Ordering::Less => a,
+            Ordering::Equal => a.start..a.end.max(b.end),
+            Ordering::Greater => b,
+        }),
+        (one, other) => one.or(other),
+    }
+}
+
 /// The first byte in which the files differ, one of which may end there. Ranges that are holes in
-/// both are not read.
+/// both are not read, and of those that were written in neither only the beginning. Newlines are not
+/// counted there.
 pub(super) fn first_difference(left: &mut dyn Content, right: &mut dyn Content, pieces: &mut Pieces) -> io::Result<Option<Place>> {
     pieces.left.resize(PIECE_BYTES, 0);
     pieces.right.resize(PIECE_BYTES, 0);
-    let mut place = Place { offset: 0, newlines: 0, line: 0 };
+    let (mut place, mut same_fill) = (Place { offset: 0, newlines: 0, line: 0 }, false);
     loop {
-        let next = match (left.data(place.offset)?, right.data(place.offset)?) {
-            (None, None) => return Ok(None),
-            (Some(a), Some(b)) => a.start.min(b.start),
-            (Some(a), None) | (None, Some(a)) => a.start,
-        };
+        let Some(data) = first_of(left.data(place.offset)?, right.data(place.offset)?) else { return Ok(None) };
+        let next = data.start;
         place.offset = next;
-        let n = left.read(next, &mut pieces.left)?;
-        let m = right.read(next, &mut pieces.right)?;
+        let written = first_of(left.written(next)?, right.written(next)?);
+        let unwritten = written.as_ref().map_or(u64::MAX, |range| range.start);
+        let is_gap = unwritten > next;
+        if is_gap {
+            let size = left.size()?.min(right.size()?);
+            if same_fill && size > next {
+                place.offset = unwritten.min(size);
+                continue;
+            }
+        }
+        let end = if is_gap { unwritten } else { written.map_or(u64::MAX, |range| range.end) };
+        let most = usize::try_from(end.saturating_sub(next)).unwrap_or(usize::MAX).min(if is_gap { FILL_WINDOW } else { PIECE_BYTES });
+        let n = left.read(next, pieces.left.get_mut(..most).unwrap_or_default())?;
+        let m = right.read(next, pieces.right.get_mut(..most).unwrap_or_default())?;
         let (a, b) = (pieces.left.get(..n).unwrap_or_default(), pieces.right.get(..m).unwrap_or_default());
         let equal = if a == b { n } else { a.iter().zip(b).take_while(|(a, b)| a == b).count() };
         for (at, _) in a.iter().enumerate().take(equal).filter(|(_, byte)| **byte == b'\n') {
@@ -46,9 +73,10 @@ pub(super) fn first_difference(left: &mut dyn Content, right: &mut dyn Content, 
         if a != b {
             return Ok(Some(place));
         }
-        if n < PIECE_BYTES {
+        if n < most {
             return Ok(None);
         }
+        same_fill |= is_gap && n == FILL_WINDOW;
     }
 }
 
@@ -103,5 +131,48 @@ mod tests {
         assert_eq!(compare(&mut a, &mut b), Some(Place { offset: 1, newlines: 0, line: 0 }));
         let (mut a, mut b) = (Holed(9, Vec::new(), 0), Holed(9, Vec::new(), 0));
         assert_eq!(compare(&mut a, &mut b), None);
+    }
+
+    /// Elements of this length that have the fill value 1, 2, ... up to it, of so many bytes, but for one.
+    struct Filled(u64, u64, Option<u64>, u64);
+
+    impl Content for Filled {
+        fn read(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+            self.3 += 1;
+            let n = usize::try_from(self.1.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
+            for (at, byte) in (offset..).zip(&mut buf[..n]) {
+                *byte = if self.2 == Some(at) { 99 } else { 11 + (at % self.0) as u8 };
+            }
+            Ok(n)
+        }
+
+        fn data(&mut self, offset: u64) -> io::Result<Option<Range<u64>>> {
+            Ok((offset < self.1).then_some(offset..self.1))
+        }
+
+        fn written(&mut self, offset: u64) -> io::Result<Option<Range<u64>>> {
+            Ok(self.2.filter(|at| *at >= offset).map(|at| at..at + 1))
+        }
+
+        fn size(&self) -> io::Result<u64> {
+            Ok(self.1)
+        }
+    }
+
+    #[test]
+    fn fill_values_are_compared_once() {
+        const HUGE: u64 = 1 << 60;
+        let compare = |a: &mut Filled, b: &mut Filled| first_difference(a, b, &mut Pieces::default()).unwrap().map(|p| p.offset);
+        let of = |period, size, written| Filled(period, size, written, 0);
+        let (mut a, mut b) = (of(8, HUGE, None), of(8, HUGE, Some(5)));
+        assert_eq!(compare(&mut a, &mut b), Some(5));
+        let (mut a, mut b) = (of(8, HUGE, Some(HUGE / 2)), of(8, HUGE, None));
+        assert_eq!(compare(&mut a, &mut b), Some(HUGE / 2));
+        let (mut a, mut b) = (of(8, HUGE, Some(9)), of(8, HUGE, Some(9)));
+        assert_eq!((compare(&mut a, &mut b), a.3 < 9), (None, true));
+        let (mut a, mut b) = (of(8, HUGE, None), of(8, HUGE + 1, None));
+        assert_eq!(compare(&mut a, &mut b), Some(HUGE));
+        let (mut a, mut b) = (of(8, HUGE, None), of(4, HUGE, None));
+        assert_eq!(compare(&mut a, &mut b), Some(4));
     }
 }

@@ -251,6 +251,10 @@ impl Content for ObjectContent {
         self.data_from(offset)
     }
 
+    fn written(&mut self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.container.operations.written(self.held.ino, self.handle, offset).map_err(error)
+    }
+
     /// Also of a text that was made at open, whose file shows a size of 0.
     fn size(&self) -> io::Result<u64> {
         let mut size = self.container.meta_of(self.held.ino)?.size;

@@ -121,6 +121,12 @@ pub(crate) trait Content {
     /// The first range at or after `offset` that is not a hole; `None` if only a hole follows.
     fn data(&mut self, offset: u64) -> io::Result<Option<Range<u64>>>;
 
+    /// The next range at or after `offset` that may have been written; bytes outside are those of a
+    /// fill value, repeated at most every 64 KiB.
+    fn written(&mut self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.data(offset)
+    }
+
     /// Size, bytes.
     fn size(&self) -> io::Result<u64>;
 

@@ -5,12 +5,12 @@ use super::dataset::{Dataset, Storage};
 use super::forms::{Index, Parts};
 use super::state::State;
 use crate::base::{Address, Error, Result};
-use crate::connector::{Chunks, Content, Form};
+use crate::connector::{Chunks, Content, FILL_BYTES_MAX, Form};
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
 use crate::iod::{Body, Key, keys};
 use parking_lot::Mutex;
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
 /// Stored chunks of a dataset that are counted each time its storage is asked for.
@@ -139,6 +139,22 @@ fn next_slab(state: &State, id: u64, first: u64) -> Result<Option<u64>> {
     Ok(found)
 }
 
+impl IodContent {
+    /// Next stored slab, or end of stored slabs, at or after `offset` of `d`, which is at `state`.
+    fn seek_slabs(&self, state: &State, d: &Dataset, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let slab = slab_bytes(d);
+        let mut at = offset / slab;
+        if what == Seek::Data {
+            let found = next_slab(state, self.id, at)?.map(|first| first.saturating_mul(slab).max(offset));
+            return Ok(found.filter(|start| *start < d.size));
+        }
+        while next_slab(state, self.id, at)? == Some(at) {
+            at = at.saturating_add(1);
+        }
+        Ok(Some(at.saturating_mul(slab).max(offset).min(d.size)))
+    }
+}
+
 impl Content for IodContent {
     fn size(&self) -> Result<u64> {
         let state = self.connector.state.read_recursive();
@@ -212,16 +228,22 @@ impl Content for IodContent {
         if d.datatype.contains_vlen() || !d.pattern.is_zero() {
             return Ok(Some(if what == Seek::Data { offset } else { size }));
         }
-        let slab = slab_bytes(&d);
-        let mut at = offset / slab;
-        if what == Seek::Data {
-            let found = next_slab(&state, self.id, at)?.map(|first| first.saturating_mul(slab).max(offset));
-            return Ok(found.filter(|start| *start < size));
+        self.seek_slabs(&state, &d, offset, what)
+    }
+
+    fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
+        let size = self.size()?;
+        let state = self.connector.state.read_recursive();
+        let d = self.dataset(&state)?;
+        if offset >= size {
+            return Ok(None);
         }
-        while next_slab(&state, self.id, at)? == Some(at) {
-            at = at.saturating_add(1);
+        if d.datatype.contains_vlen() || d.element_size as u64 > FILL_BYTES_MAX {
+            return Ok(Some(offset..size));
         }
-        Ok(Some(at.saturating_mul(slab).max(offset).min(size)))
+        let Some(start) = self.seek_slabs(&state, &d, offset, Seek::Data)? else { return Ok(None) };
+        let end = self.seek_slabs(&state, &d, start, Seek::Hole)?.unwrap_or(size);
+        Ok((start < end).then_some(start..end))
     }
 
     fn read_ahead(&self, at: u64, from: u64) -> u64 {

@@ -2,9 +2,10 @@
 
 use super::dataset::Dataset;
 use crate::base::Result;
-use crate::connector::Content;
+use crate::connector::{Content, FILL_BYTES_MAX};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::Seek;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Smallest and largest preferred I/O size, bytes.
@@ -57,6 +58,14 @@ impl Content for FixedContent {
 
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
         self.dataset.bytes.seek(&self.environment, offset, what)
+    }
+
+    fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
+        let bytes = &self.dataset.bytes;
+        match bytes.element_size {
+            1..=FILL_BYTES_MAX => bytes.written(&self.environment, offset),
+            _ => Ok((offset < bytes.size).then_some(offset..bytes.size)),
+        }
     }
 
     fn read_ahead(&self, at: u64, from: u64) -> u64 {

@@ -456,6 +456,17 @@ impl DatasetBytes {
         self.layout.seek(self, env, offset, what)
     }
 
+    /// The next range at or after `offset` whose elements may have been written: those outside have
+    /// the fill value, which need not be zero.
+    pub(crate) fn written(&self, env: &Environment, offset: u64) -> Result<Option<Range<u64>>> {
+        if offset >= self.size {
+            return Ok(None);
+        }
+        let Some(start) = self.layout.seek(self, env, offset, Seek::Data)?.filter(|start| *start < self.size) else { return Ok(None) };
+        let end = self.layout.seek(self, env, start, Seek::Hole)?.unwrap_or(self.size).min(self.size);
+        Ok((start < end).then_some(start..end))
+    }
+
     /// True if nothing was ever written.
     pub(crate) fn is_blank(&self) -> Result<bool> {
         Ok(self.size == 0 || self.unwritten(0)?.is_some_and(|end| end >= self.size))

@@ -11,7 +11,7 @@ use crate::fs::types::{
 };
 use crate::fs::views::TREE;
 use crate::fs::{Done, FileKind, Invalidate, Operations};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::time::Duration;
 
@@ -201,6 +201,11 @@ impl Operations for TreesFs {
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
         let (at, handle) = self.at_handle(ino, handle)?;
         at.fs().lseek(at.ino(), handle, offset, whence)
+    }
+
+    fn written(&self, ino: Ino, handle: Handle, offset: u64) -> FsResult<Option<Range<u64>>> {
+        let (at, handle) = self.at_handle(ino, handle)?;
+        at.fs().written(at.ino(), handle, offset)
     }
 
     fn statfs(&self) -> FsResult<Statfs> {

@@ -4,6 +4,7 @@ use super::super::NativeConnector;
 use crate::base::{Error, Result};
 use crate::connector::{Content, Form, ObjectId};
 use crate::dataset::layout::Seek;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// The current bytes of a dataset in one form.
@@ -68,6 +69,10 @@ impl Content for CurrentContent {
 
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
         self.with(|c| c.seek(offset, what))
+    }
+
+    fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
+        self.with(|c| c.written(offset))
     }
 
     fn read_ahead(&self, _at: u64, from: u64) -> u64 {
