@@ -1,5 +1,5 @@
-//! A failure with an errno and a text, as the payload of an `io::Error`: of a request to a server, or
-//! of a path that is refused.
+//! A failure with an errno and a text, as the payload of an `io::Error`: of a request to a server,
+//! or of a path that is refused.
 
 use std::fmt;
 use std::io;

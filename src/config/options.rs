@@ -171,8 +171,8 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::ACCESS)]
     pub(crate) dir_mode: Option<Mode>,
 
-    /// Owners and modes of files: stored in the container, all with set-ID bits in read-only mounts,
-    /// or fixed [default: stored]
+    /// Owners and modes of files: stored in the container, all with set-ID bits in read-only
+    /// mounts, or fixed [default: stored]
     #[arg(long, value_name = "stored|all|fixed")]
     #[arg(help_heading = heading::ACCESS)]
     pub(crate) modes: Option<Modes>,

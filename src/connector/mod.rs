@@ -126,8 +126,7 @@ pub enum Form {
 /// Names of an object's attributes, any bytes, ascending.
 pub type AttributeNames = Arc<[Vec<u8>]>;
 
-/// Largest element of which unwritten ranges are told apart from written ones if its fill value is
-/// not zero, bytes.
+/// Largest element with a fill value other than zero whose unwritten ranges are known, bytes.
 pub const FILL_BYTES_MAX: u64 = 64 << 10;
 
 /// Bytes that can be read at offsets: a dataset in one of its forms.

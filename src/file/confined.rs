@@ -77,8 +77,9 @@ impl ConfinedDir {
         clean.strip_prefix(&self.path).ok().map(Path::to_path_buf).filter(|p| !p.as_os_str().is_empty())
     }
 
-    /// Checks the result of `resolve` for a name in `from`. Error: it has a component that begins with a
-    /// dot, and hidden files may not be opened. Components that are those of `from` are not checked.
+    /// Checks the result of `resolve` for a name in `from`. Error: it has a component that begins
+    /// with a dot, and hidden files may not be opened. Components that are those of `from` are not
+    /// checked.
     pub fn check_visible(&self, from: &Path, relative: &Path) -> Result<()> {
         let own = from.strip_prefix(&self.path).unwrap_or(Path::new(""));
         let same = own.components().zip(relative.components()).take_while(|(a, b)| a == b).count();

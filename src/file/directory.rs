@@ -1,7 +1,7 @@
 //! A host directory by descriptor; names in it are single components, never resolved as paths.
 
+use super::Status;
 use super::syscall::{self, after_leases, uninterrupted};
-use super::{Status, host_path};
 use crate::base::waiting;
 use nix::dir::Dir;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
@@ -86,11 +86,6 @@ impl Entry {
 }
 
 impl Directory {
-    /// Opens `path`, resolved by the rule of [`host_path`].
-    pub fn open(path: &Path) -> io::Result<Directory> {
-        host_path::directory(path)
-    }
-
     /// Opens `/` or `.`, where paths begin.
     pub(super) fn start(path: &str) -> io::Result<Directory> {
         waiting::may_wait();

@@ -85,7 +85,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Walks to the directory that holds the last component, which is returned; `.` if there is none.
+    /// Walks to the directory that holds the last component, which is returned: `.` without one.
     /// `follow`: it must exist, and a symbolic link is followed.
     fn last(&mut self, follow: bool) -> io::Result<OsString> {
         let mut attempts = 0;
@@ -136,8 +136,8 @@ impl Resolved {
         Self::resolve(path, true)
     }
 
-    /// Resolves the directory part of `path`; its last component may be missing, and is not followed.
-    /// The caller calls [`Resolved::check`] with the open file.
+    /// Resolves the directory part of `path`; its last component may be missing, and is not
+    /// followed. The caller calls [`Resolved::check`] with the open file.
     pub fn name(path: &Path) -> io::Result<Resolved> {
         Self::resolve(path, false)
     }
@@ -161,7 +161,7 @@ impl Resolved {
         Ok(found)
     }
 
-    /// Checks the owner of what was found. Error (`ELOOP`): a symbolic link of another user leads to it.
+    /// Checks the owner of what was found. Error (`ELOOP`): a link of another user leads to it.
     pub fn check(&self, uid: u32) -> io::Result<()> {
         let Some(link) = self.links.iter().find(|link| link.owner != uid) else { return Ok(()) };
         let (path, owner, of) = (escaped(&link.path), user(link.owner), user(uid));
@@ -197,6 +197,13 @@ pub fn open_by<T>(path: &Path, step: impl Fn(Resolved) -> io::Result<T>) -> io::
             Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENOENT)) && attempts < ATTEMPTS_MAX => attempts += 1,
             opened => return opened,
         }
+    }
+}
+
+impl Directory {
+    /// Opens `path`, resolved by the rule of this module.
+    pub fn open(path: &Path) -> io::Result<Directory> {
+        directory(path)
     }
 }
 

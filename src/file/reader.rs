@@ -21,8 +21,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The owner of `directory`, or all users if all may write it. A user whom the system does not know
-    /// has the group of the directory only.
+    /// The owner of `directory`, or all users if all may write it. A user whom the system does not
+    /// know has the group of the directory only.
     pub fn owner_of(directory: &Directory) -> io::Result<Reader> {
         let entry = Entry::of(directory)?;
         let user = User::from_uid(Uid::from_raw(entry.uid)).ok().flatten();

@@ -111,8 +111,8 @@ pub trait Operations: Send + Sync + 'static {
     /// The next data or hole at or after `offset`; ENXIO past the end.
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64>;
 
-    /// The next range at or after `offset` that may have been written, if any. Bytes outside are those
-    /// of a fill value, repeated at most every 64 KiB; it need not be zero.
+    /// The next range at or after `offset` that may have been written, if any. Bytes outside are
+    /// those of a fill value, repeated at most every 64 KiB; it need not be zero.
     fn written(&self, ino: Ino, handle: Handle, offset: u64) -> FsResult<Option<Range<u64>>> {
         let seek = |at, whence| match self.lseek(ino, handle, at, whence) {
             Err(Errno(libc::ENXIO)) => Ok(None),

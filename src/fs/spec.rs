@@ -120,8 +120,8 @@ impl MountSpec {
         MountSpec { writable: true, ..MountSpec::new(file) }
     }
 
-    /// Bits of stored modes that are not shown: the author of a file makes nobody else's programs
-    /// run with other rights.
+    /// Bits of stored modes that are not shown: the author of a file does not choose with
+    /// which rights programs of others run.
     pub fn hidden_mode_bits(&self) -> u16 {
         let hides = self.modes == Modes::Stored && !self.writable;
         if hides { (libc::S_ISUID | libc::S_ISGID) as u16 } else { 0 }

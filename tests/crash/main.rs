@@ -46,7 +46,7 @@ fn wrong(session: &Session, image: &Image) -> Option<String> {
     if allowed.contains(&got) {
         static SEEN: AtomicU64 = AtomicU64::new(0);
         let is_checked = long() || SEEN.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHECKED_EVERY);
-        return is_checked.then(|| free_space::contradiction(&*connector)).flatten();
+        return is_checked.then(|| free_space::contradiction(&connector)).flatten();
     }
     let known = session.states.iter().position(|s| *s == got);
     Some(match known {

@@ -39,8 +39,8 @@ fn first_of(left: Option<Range<u64>>, right: Option<Range<u64>>) -> Option<Range
 }
 
 /// The first byte in which the files differ, one of which may end there. Ranges that are holes in
-/// both are not read, and of those that were written in neither only the beginning. Newlines are not
-/// counted there.
+/// both are not read, and of those that were written in neither only the beginning. Newlines there
+/// are not counted.
 pub(super) fn first_difference(left: &mut dyn Content, right: &mut dyn Content, pieces: &mut Pieces) -> io::Result<Option<Place>> {
     pieces.left.resize(PIECE_BYTES, 0);
     pieces.right.resize(PIECE_BYTES, 0);
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(compare(&mut a, &mut b), None);
     }
 
-    /// Elements of this length that have the fill value 1, 2, ... up to it, of so many bytes, but for one.
+    /// Elements of this length with the fill value 1, 2, ..., of so many bytes, but for one.
     struct Filled(u64, u64, Option<u64>, u64);
 
     impl Content for Filled {

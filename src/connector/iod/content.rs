@@ -238,7 +238,7 @@ impl Content for IodContent {
         if offset >= size {
             return Ok(None);
         }
-        if d.datatype.contains_vlen() || d.element_size as u64 > FILL_BYTES_MAX {
+        if d.datatype.contains_vlen() || d.element_size > FILL_BYTES_MAX {
             return Ok(Some(offset..size));
         }
         let Some(start) = self.seek_slabs(&state, &d, offset, Seek::Data)? else { return Ok(None) };
