@@ -41,8 +41,8 @@ fn check_name(path: &Path) -> io::Result<()> {
 
 impl HostFile {
     /// Resolves `path` and opens the file for reading. Errors: those of [`Resolved::check`],
-    /// `EISDIR` and `EINVAL` for anything but a regular file or a block device, `EWOULDBLOCK` if another
-    /// process keeps a lease for more than 3 s.
+    /// `EISDIR` and `EINVAL` for anything but a regular file or a block device, `EWOULDBLOCK` if
+    /// another process keeps a lease for more than 3 s.
     pub fn open(path: &Path) -> io::Result<HostFile> {
         check_name(path)?;
         host_path::open_by(path, |found| {

@@ -25,8 +25,8 @@ pub trait Bytes: Send + Sync {
         Ok((offset < size).then_some(if what == Seek::Data { offset } else { size }))
     }
 
-    /// The next range at or after `offset` that may have been written; bytes outside are those of the
-    /// fill value, as [`Content::written`] has it.
+    /// The next range at or after `offset` that may have been written; bytes outside are those of
+    /// the fill value, as [`Content::written`] has it.
     fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let Some(start) = self.seek(offset, Seek::Data)? else { return Ok(None) };
         let end = self.seek(start, Seek::Hole)?.unwrap_or(start);
