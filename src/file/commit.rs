@@ -252,6 +252,7 @@ impl Transaction {
 
     /// Ends a session: commits, truncates the unused end of the file and removes the journal.
     pub fn close(&self, root: EncodeRoot<'_>) -> io::Result<()> {
+        self.end_free_record();
         if let Err(e) = self.commit(root) {
             self.abandon();
             return Err(e);

@@ -49,7 +49,7 @@ pub(in crate::file) struct RecordState {
     block: Option<RecordBlock>,
     /// Longer block for the next record.
     next: Option<RecordBlock>,
-    /// True once the session leaves a free list instead.
+    /// True once the session is about to end.
     has_ended: bool,
 }
 
@@ -164,7 +164,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Frees the block of the record: the session is about to leave its free list.
+    /// Frees the block of the record: the session is about to end.
     pub fn end_free_record(&self) {
         let present = {
             let mut state = self.state.write();
