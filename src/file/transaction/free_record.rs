@@ -17,6 +17,7 @@ use crate::file::journal;
 use crate::file::overlay::SECTOR;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// Fewest free bytes that a record is made for.
 const FREE_BYTES_MIN: u64 = 1 << 10;
@@ -86,13 +87,25 @@ impl State {
 }
 
 impl Transaction {
-    /// Allocates a block for the record, so that the commit under way records an EOF past it.
+    /// Allocates a block for the record, with storage, so that the commit under way records an EOF
+    /// past it. Not on a full disk.
     fn take_record_block(&self) -> io::Result<()> {
-        let Some(len) = self.state.read().record_block_needed() else { return Ok(()) };
+        let needed = self.state.read().record_block_needed();
+        let Some(len) = needed.filter(|_| !self.out_of_space.load(Ordering::Acquire)) else { return Ok(()) };
         let nonce = getrandom::u64().map_err(io::Error::other)?;
         let mut state = self.state.write();
         let Some(range) = state.space.take_block(len) else { return Ok(()) };
-        self.extend_file(&mut state).inspect_err(|_| state.space.give_block(range.clone()))?;
+        let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
+        // Later writes to it must not fail.
+        let stored = self.extend_file(&mut state).and_then(|()| self.driver.write_at(&zeros, range.start));
+        if let Err(e) = stored {
+            state.space.give_block(range);
+            state.space.trim();
+            return Err(e);
+        }
+        state.overlay.written(range.end);
+        state.note_written(range.clone());
+        state.unsynced = true;
         state.free_record.next = Some(RecordBlock { range, nonce });
         Ok(())
     }
@@ -157,10 +170,7 @@ impl Transaction {
             (block, record)
         };
         self.driver.write_at(&record.encode(block.nonce, block.len()), block.range.start)?;
-        let mut state = self.state.write();
-        state.overlay.written(block.range.end);
-        state.note_written(block.range);
-        state.space.set_recorded(record.end());
+        self.state.write().space.set_recorded(record.end());
         Ok(())
     }
 
