@@ -12,6 +12,7 @@ pub(crate) mod error;
 pub mod escape;
 pub mod fill;
 pub mod filter_spec;
+pub mod free_ranges;
 pub(crate) mod hyperslab;
 pub(crate) mod limits;
 pub(crate) mod lock_order;

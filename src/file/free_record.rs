@@ -14,6 +14,7 @@
 use super::space::{Pages, Ranges};
 use super::{FileDriver, read_all};
 use crate::base::checksum::lookup3;
+use crate::base::free_ranges::FreeRanges;
 use std::io;
 use std::ops::Range;
 
@@ -38,13 +39,11 @@ pub struct RecordPlace {
     pub nonce: u64,
 }
 
-/// Free space of a file, as ranges of absolute offsets.
+/// Free space of a file, by absolute offsets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FreeRecord {
-    /// For any use; in a file with pages, whole pages.
-    pub whole: Vec<Range<u64>>,
-    /// Parts of pages: of metadata, of raw data.
-    pub parts: [Vec<Range<u64>>; 2],
+    /// The space.
+    pub free: FreeRanges,
     /// The file's pages, if it has any.
     pub pages: Option<Pages>,
 }
@@ -91,38 +90,10 @@ pub fn encoded_len(ranges: usize) -> usize {
 }
 
 impl FreeRecord {
-    fn lists(&self) -> [&Vec<Range<u64>>; 3] {
-        let [metadata, raw] = &self.parts;
-        [&self.whole, metadata, raw]
-    }
-
-    /// Number of ranges.
-    pub fn count(&self) -> usize {
-        self.lists().iter().map(|list| list.len()).sum()
-    }
-
-    /// Bytes of all ranges.
-    pub fn bytes(&self) -> u64 {
-        self.lists().into_iter().flatten().map(|r| r.end.saturating_sub(r.start)).sum()
-    }
-
-    /// End of the last range.
-    pub fn end(&self) -> u64 {
-        self.lists().into_iter().flatten().map(|r| r.end).max().unwrap_or(0)
-    }
-
     /// Keeps the longest ranges, so that the encoded record has at most `len` bytes.
     pub fn limit(&mut self, len: u64) {
-        let most = usize::try_from(len).unwrap_or(usize::MAX).saturating_sub(HEAD_BYTES + CHECKSUM_BYTES) / RANGE_BYTES;
-        let mut lengths: Vec<u64> = self.lists().into_iter().flatten().map(|r| r.end.saturating_sub(r.start)).collect();
-        if lengths.len() > most {
-            lengths.sort_unstable_by(|a, b| b.cmp(a));
-            let least = lengths.get(most).copied().unwrap_or_default();
-            let [metadata, raw] = &mut self.parts;
-            for list in [&mut self.whole, metadata, raw] {
-                list.retain(|r| r.end.saturating_sub(r.start) > least);
-            }
-        }
+        let room = usize::try_from(len).unwrap_or(usize::MAX).saturating_sub(HEAD_BYTES + CHECKSUM_BYTES);
+        self.free.keep_longest(room / RANGE_BYTES);
     }
 
     /// Encodes the record for a block of `block` bytes.
@@ -130,10 +101,10 @@ impl FreeRecord {
         let mut out = MAGIC.to_vec();
         let Pages { size, origin } = self.pages.unwrap_or(Pages { size: 0, origin: 0 });
         [nonce, block, size, origin].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
-        for list in self.lists() {
+        for list in self.free.lists() {
             out.extend_from_slice(&u32::try_from(list.len()).unwrap_or(u32::MAX).to_le_bytes());
         }
-        for range in self.lists().into_iter().flatten() {
+        for range in self.free.iter() {
             out.extend_from_slice(&range.start.to_le_bytes());
             out.extend_from_slice(&range.end.to_le_bytes());
         }
@@ -189,7 +160,8 @@ impl FreeRecord {
             Some(list)
         };
         let [whole, metadata, raw] = head.counts;
-        Some(FreeRecord { whole: list(whole)?, parts: [list(metadata)?, list(raw)?], pages: head.pages })
+        let free = FreeRanges { whole: list(whole)?, parts: [list(metadata)?, list(raw)?] };
+        Some(FreeRecord { free, pages: head.pages })
     }
 }
 
@@ -203,7 +175,8 @@ mod tests {
 
     fn sample() -> FreeRecord {
         let pages = Some(Pages { size: 4096, origin: 512 });
-        FreeRecord { whole: vec![100..200, 2048..3000], parts: [vec![], vec![4000..4001, 4010..4020]], pages }
+        let free = FreeRanges { whole: vec![100..200, 2048..3000], parts: [vec![], vec![4000..4001, 4010..4020]] };
+        FreeRecord { free, pages }
     }
 
     fn read(bytes: &[u8], place: RecordPlace, end: u64) -> Option<(FreeRecord, u64)> {
@@ -216,12 +189,13 @@ mod tests {
     fn records_round_trip() {
         for record in [sample(), FreeRecord::default()] {
             let bytes = record.encode(7, 512);
-            assert_eq!(bytes.len(), encoded_len(record.count()));
+            assert_eq!(bytes.len(), encoded_len(record.free.count()));
             assert_eq!(read(&bytes, PLACE, 8192), Some((record, 512)));
         }
         let cut = read(&sample().encode(7, 512), PLACE, 4005).unwrap().0;
-        let raw = sample().parts[1][..1].to_vec();
-        assert_eq!((cut.whole, cut.parts), (sample().whole, [vec![], raw]));
+        let mut wanted = sample();
+        wanted.free.parts[1].pop();
+        assert_eq!(cut, wanted);
     }
 
     #[test]
@@ -236,15 +210,16 @@ mod tests {
         assert_eq!(read(&bytes, PLACE, 1500), None, "its block lies past the end of the file");
         assert_eq!(read(&bytes, RecordPlace { offset: u64::MAX - 4, ..PLACE }, 8192), None);
         for range in [40..100, 1500..1600, 2100..2101, 60..60] {
-            let record = FreeRecord { whole: vec![2000..3000, range], ..FreeRecord::default() };
+            let free = FreeRanges { whole: vec![2000..3000, range], ..FreeRanges::default() };
+            let record = FreeRecord { free, pages: None };
             assert_eq!(read(&record.encode(7, 512), PLACE, 8192), None, "{record:?}");
         }
     }
 
     #[test]
-    fn the_longest_ranges_are_kept() {
+    fn a_record_fits_its_block() {
         let mut record = sample();
-        record.limit(encoded_len(2) as u64);
-        assert_eq!((record.whole, record.parts), (vec![100..200, 2048..3000], [vec![], vec![]]));
+        record.limit(encoded_len(2) as u64 + 15);
+        assert_eq!((record.free.count(), record.encode(7, 512).len()), (2, encoded_len(2)));
     }
 }

@@ -17,6 +17,7 @@ use super::overlay::{Bytes, Overlay};
 use super::space::{Pages, Pool, Ranges, Space, SpaceUsage};
 use super::write_order::{DATA_LEVEL, WriteOrder};
 use super::{FileDriver, JournalPlace, Status, WriteDriver, read_all};
+use crate::base::free_ranges::FreeRanges;
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::ops::Range;
@@ -485,9 +486,8 @@ impl Transaction {
         self.state.read().space.usage()
     }
 
-    /// Space that is free in the next session: ranges for any use, and parts of pages: of metadata,
-    /// of raw data.
-    pub fn free_space(&self) -> (Vec<Range<u64>>, [Vec<Range<u64>>; 2]) {
+    /// Space that is free in the next session.
+    pub fn free_space(&self) -> FreeRanges {
         self.state.read().space.free_next()
     }
 

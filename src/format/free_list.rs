@@ -14,8 +14,8 @@
 
 use super::{Reader, Writer};
 use crate::base::checksum::lookup3;
+use crate::base::free_ranges::FreeRanges;
 use crate::base::{Address, Result};
-use std::ops::Range;
 
 /// Name of the structure.
 pub const NAME: &str = "free list";
@@ -27,15 +27,6 @@ const RANGE_BYTES: u64 = 16;
 pub const RANGES_MAX: usize = 1 << 16;
 const SIGNATURE: &[u8; 8] = b"H5dirFre";
 const VERSION: u32 = 1;
-
-/// Free space, as ranges of addresses.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FreeList {
-    /// For any use; in a file with pages, whole pages.
-    pub whole: Vec<Range<u64>>,
-    /// Parts of pages: of metadata, of raw data.
-    pub parts: [Vec<Range<u64>>; 2],
-}
 
 /// The end of a list.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,93 +56,66 @@ impl Footer {
     }
 }
 
-impl FreeList {
-    /// True if no space is free.
-    pub fn is_empty(&self) -> bool {
-        self.whole.is_empty() && self.parts.iter().all(Vec::is_empty)
-    }
+/// Length of the encoded list, bytes.
+pub fn encoded_len(list: &FreeRanges) -> u64 {
+    (list.count() as u64).saturating_mul(RANGE_BYTES).saturating_add(FOOTER_BYTES)
+}
 
-    fn lists(&self) -> [&Vec<Range<u64>>; 3] {
-        let [metadata, raw] = &self.parts;
-        [&self.whole, metadata, raw]
+/// Encodes the list in `len` bytes, at least [`encoded_len`], for `address`.
+pub fn encode(list: &FreeRanges, address: Address, len: u64) -> Vec<u8> {
+    let mut w = Writer::new();
+    for range in list.iter() {
+        w.u64(range.start).u64(range.end.saturating_sub(range.start));
     }
-
-    /// Length of the encoded list, bytes.
-    pub fn len(&self) -> u64 {
-        let ranges: u64 = self.lists().iter().map(|l| l.len() as u64).sum();
-        ranges.saturating_mul(RANGE_BYTES).saturating_add(FOOTER_BYTES)
+    w.zeros(usize::try_from(len.saturating_sub(encoded_len(list))).unwrap_or_default());
+    w.u64(address.0);
+    for list in list.lists() {
+        w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
     }
+    w.u32(VERSION).bytes(SIGNATURE).checksum();
+    w.into_bytes()
+}
 
-    /// Drops the shortest ranges of a list that is too long.
-    pub fn limit(&mut self) {
-        let lengths = self.lists().into_iter().flatten().map(|r| r.end.saturating_sub(r.start));
-        let mut lengths: Vec<u64> = lengths.collect();
-        if lengths.len() > RANGES_MAX {
-            lengths.sort_unstable_by(|a, b| b.cmp(a));
-            let least = lengths.get(RANGES_MAX).copied().unwrap_or_default();
-            let [metadata, raw] = &mut self.parts;
-            for list in [&mut self.whole, metadata, raw] {
-                list.retain(|r| r.end.saturating_sub(r.start) > least);
-            }
-        }
+/// Decodes the list with this footer from all of its bytes. Errors: another checksum, or a range
+/// that does not lie between `least` and the list.
+pub fn decode(bytes: &[u8], footer: &Footer, least: u64) -> Result<FreeRanges> {
+    let mut r = Reader::new(bytes, NAME, footer.address);
+    let (front, checksum) = bytes.split_at_checked(bytes.len().saturating_sub(4)).ok_or_else(|| r.corrupt("too short"))?;
+    if lookup3(front, 0).to_le_bytes() != checksum {
+        return Err(r.corrupt("checksum mismatch"));
     }
-
-    /// Encodes the list in `len` bytes, at least [`FreeList::len`], for `address`.
-    pub fn encode(&self, address: Address, len: u64) -> Vec<u8> {
-        let mut w = Writer::new();
-        for range in self.lists().into_iter().flatten() {
-            w.u64(range.start).u64(range.end.saturating_sub(range.start));
-        }
-        w.zeros(usize::try_from(len.saturating_sub(self.len())).unwrap_or_default());
-        w.u64(address.0);
-        for list in self.lists() {
-            w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
-        }
-        w.u32(VERSION).bytes(SIGNATURE).checksum();
-        w.into_bytes()
-    }
-
-    /// Decodes the list with this footer from all of its bytes. Errors: another checksum, or a
-    /// range that does not lie between `least` and the list.
-    pub fn decode(bytes: &[u8], footer: &Footer, least: u64) -> Result<FreeList> {
-        let mut r = Reader::new(bytes, NAME, footer.address);
-        let (front, checksum) = bytes.split_at_checked(bytes.len().saturating_sub(4)).ok_or_else(|| r.corrupt("too short"))?;
-        if lookup3(front, 0).to_le_bytes() != checksum {
-            return Err(r.corrupt("checksum mismatch"));
-        }
-        let mut list = |count: u32| {
-            let one = |_| {
-                let (start, len) = (r.u64()?, r.u64()?);
-                let end = start.checked_add(len).filter(|end| len > 0 && start >= least && *end <= footer.address.0);
-                end.map(|end| start..end).ok_or_else(|| r.corrupt(format!("a range of {len} bytes at {start:#x}")))
-            };
-            (0..count).map(one).collect::<Result<Vec<_>>>()
+    let mut list = |count: u32| {
+        let one = |_| {
+            let (start, len) = (r.u64()?, r.u64()?);
+            let end = start.checked_add(len).filter(|end| len > 0 && start >= least && *end <= footer.address.0);
+            end.map(|end| start..end).ok_or_else(|| r.corrupt(format!("a range of {len} bytes at {start:#x}")))
         };
-        let [whole, metadata, raw] = footer.counts;
-        Ok(FreeList { whole: list(whole)?, parts: [list(metadata)?, list(raw)?] })
-    }
+        (0..count).map(one).collect::<Result<Vec<_>>>()
+    };
+    let [whole, metadata, raw] = footer.counts;
+    Ok(FreeRanges { whole: list(whole)?, parts: [list(metadata)?, list(raw)?] })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sample() -> FreeList {
-        FreeList { whole: vec![100..200, 300..1000], parts: [vec![], vec![2000..2001, 2010..2020]] }
+    fn sample() -> FreeRanges {
+        FreeRanges { whole: vec![100..200, 300..1000], parts: [vec![], vec![2000..2001, 2010..2020]] }
     }
 
-    fn decoded(bytes: &[u8]) -> Option<FreeList> {
+    fn decoded(bytes: &[u8]) -> Option<FreeRanges> {
         let (end, start) = (5000 + bytes.len() as u64, bytes.len() - FOOTER_BYTES as usize);
         let footer = Footer::decode(&bytes[start..], end)?;
-        FreeList::decode(bytes, &footer, 48).ok()
+        decode(bytes, &footer, 48).ok()
     }
 
     #[test]
     fn lists_round_trip() {
-        for list in [sample(), FreeList::default()] {
+        for list in [sample(), FreeRanges::default()] {
             for more in [0, 1000] {
-                let bytes = list.encode(Address(5000), list.len() + more);
-                assert_eq!(bytes.len() as u64, list.len() + more);
+                let bytes = encode(&list, Address(5000), encoded_len(&list) + more);
+                assert_eq!(bytes.len() as u64, encoded_len(&list) + more);
                 assert_eq!(decoded(&bytes).as_ref(), Some(&list));
             }
         }
@@ -159,27 +123,18 @@ mod tests {
 
     #[test]
     fn damage_is_found() {
-        let bytes = sample().encode(Address(5000), 200);
+        let bytes = encode(&sample(), Address(5000), 200);
         for i in 0..bytes.len() {
             let mut bytes = bytes.clone();
             bytes[i] ^= 0x40;
             assert_eq!(decoded(&bytes), None, "byte {i}");
         }
         for range in [40..100, 5000..5001, 60..60] {
-            let list = FreeList { whole: vec![range, 70..80], parts: [vec![], vec![]] };
-            assert_eq!(decoded(&list.encode(Address(5000), list.len())), None, "{list:?}");
+            let list = FreeRanges { whole: vec![range, 70..80], parts: [vec![], vec![]] };
+            assert_eq!(decoded(&encode(&list, Address(5000), encoded_len(&list))), None, "{list:?}");
         }
         let footer = &bytes[bytes.len() - FOOTER_BYTES as usize..];
         assert_eq!(Footer::decode(footer, 5000 + 90), None, "more ranges than the file has room for");
         assert_eq!(Footer::decode(&footer[1..], 5200), None);
-    }
-
-    #[test]
-    fn the_longest_ranges_are_kept() {
-        let range = |i: u64| i * 1000..i * 1000 + 1 + i % 100;
-        let mut list = FreeList { whole: (0..RANGES_MAX as u64 + 10).map(range).collect(), parts: [vec![], vec![]] };
-        list.limit();
-        assert!(list.whole.len() <= RANGES_MAX && list.whole.len() > RANGES_MAX / 2);
-        assert!(list.whole.iter().all(|r| r.end - r.start > 1));
     }
 }

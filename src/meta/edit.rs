@@ -6,11 +6,11 @@
 
 use super::Store;
 use super::level::Level;
+use crate::base::free_ranges::FreeRanges;
 use crate::base::{Address, Error, Result};
 use crate::file::commit::Root;
 use crate::file::space::{Pages, Pool};
 use crate::file::transaction::Transaction;
-use crate::format::free_list::FreeList;
 use crate::format::superblock::{IN_USE, SWMR_WRITER, Superblock};
 use std::io;
 use std::ops::Range;
@@ -151,7 +151,7 @@ impl Store {
     }
 
     /// Makes the space of `list` free. Parts of pages need a file with pages, else they are lost.
-    pub fn add_free(&self, list: &FreeList) -> Result<()> {
+    pub fn add_free(&self, list: &FreeRanges) -> Result<()> {
         let transaction = self.transaction()?;
         let add = |range: &Range<u64>, pool| {
             let (start, end) = (self.offset(Address(range.start), "free space")?, self.offset(Address(range.end), "free space")?);
@@ -168,12 +168,8 @@ impl Store {
     }
 
     /// All space that is free now.
-    pub fn free_list(&self) -> Result<FreeList> {
-        let base = self.base;
-        let relative =
-            |ranges: Vec<Range<u64>>| ranges.into_iter().map(|r| r.start.saturating_sub(base)..r.end.saturating_sub(base)).collect();
-        let (whole, parts) = self.transaction()?.free_space();
-        Ok(FreeList { whole: relative(whole), parts: parts.map(relative) })
+    pub fn free_list(&self) -> Result<FreeRanges> {
+        Ok(self.transaction()?.free_space().relative_to(self.base))
     }
 
     /// Ends the record of free space of the session, which leaves a list instead.

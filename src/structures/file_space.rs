@@ -96,7 +96,7 @@ fn own_list(store: &Store, visit: &mut Visit<'_>) -> Result<()> {
 /// of a file that its last writer did not close are ignored: datasets may use that space.
 pub(crate) fn free(store: &Store, visit: &mut VisitFree<'_>) -> Result<()> {
     if let Some((_, list)) = free_list::find(store)? {
-        list.whole.iter().chain(list.parts.iter().flatten()).for_each(|range| visit(range.clone()));
+        list.iter().for_each(|range| visit(range.clone()));
     }
     if store.superblock().is_unclosed() {
         return Ok(());

@@ -1,6 +1,7 @@
 //! Free space that a record of the session names (`file::free_record`).
 
 use super::{FreeList, Pool, Ranges, Space};
+use crate::base::free_ranges::FreeRanges;
 use std::ops::Range;
 
 /// Alignment of a record's block: it shares no sector, bytes.
@@ -35,14 +36,10 @@ fn longest(list: &FreeList, most: usize) -> Vec<Range<u64>> {
     out
 }
 
-fn add((count, bytes): (usize, u64), ranges: &Ranges) -> (usize, u64) {
-    (count.saturating_add(ranges.count()), bytes.saturating_add(ranges.len()))
-}
-
 impl Space {
-    /// The longest ranges of free space, at most about `most` of each kind, ascending: for any use,
-    /// also from the end of allocated space to `eof`; parts of pages of metadata, of raw data.
-    pub fn longest_free(&self, eof: u64, most: usize) -> (Vec<Range<u64>>, [Vec<Range<u64>>; 2]) {
+    /// The longest ranges of free space, about `most` of each kind, also from the end of allocated
+    /// space to `eof`.
+    pub fn longest_free(&self, eof: u64, most: usize) -> FreeRanges {
         let mut whole = longest(&self.free, most);
         whole.extend(self.reserve.ranges.iter());
         whole.sort_unstable_by_key(|range| range.start);
@@ -51,13 +48,27 @@ impl Space {
             _ if self.end < eof => whole.push(self.end..eof),
             _ => {}
         }
-        (whole, self.parts.each_ref().map(|list| longest(list, most)))
+        FreeRanges { whole, parts: self.parts.each_ref().map(|list| longest(list, most)) }
     }
 
-    /// Number and bytes of the ranges that are free after the next commit, at most.
-    pub fn count_free_next(&self) -> (usize, u64) {
+    /// Sets of ranges that are free after the next commit.
+    fn free_after_commit(&self) -> impl Iterator<Item = &Ranges> {
         let free = self.parts.iter().chain([&self.reserve, &self.free]).map(|list| &list.ranges);
-        free.chain(&self.freed_parts).chain([&self.freed]).fold((0, 0), add)
+        free.chain(&self.freed_parts).chain([&self.freed])
+    }
+
+    /// Number of ranges that are free after the next commit, at most.
+    pub fn count_free_after_commit(&self) -> usize {
+        self.free_after_commit().map(Ranges::count).sum()
+    }
+
+    /// True if at least `bytes` are free after the next commit.
+    pub fn frees(&self, bytes: u64) -> bool {
+        let mut sum = 0u64;
+        self.free_after_commit().flat_map(Ranges::iter).any(|range| {
+            sum = sum.saturating_add(range.end.saturating_sub(range.start));
+            sum >= bytes
+        })
     }
 
     /// Allocates a block of `len` bytes for a record; `None` if it would share a sector.

@@ -1,7 +1,7 @@
 //! Freed space that readers without locks may still read: it is not reused in this session.
 
 use super::{Ranges, Space};
-use std::ops::Range;
+use crate::base::free_ranges::FreeRanges;
 
 impl Space {
     /// Keeps space that is freed from now on out of use until the file is closed.
@@ -9,9 +9,8 @@ impl Space {
         self.retains = true;
     }
 
-    /// Space that is free in the next session, ascending: ranges for any use, and parts of pages of
-    /// metadata and of raw data.
-    pub fn free_next(&self) -> (Vec<Range<u64>>, [Vec<Range<u64>>; 2]) {
+    /// Space that is free in the next session.
+    pub fn free_next(&self) -> FreeRanges {
         let mut whole: Ranges = Ranges::default();
         let mut parts: [Ranges; 2] = Default::default();
         let retained = self.resting.iter().filter(|_| self.retains);
@@ -20,6 +19,6 @@ impl Space {
             let retained = retained.clone().filter_map(|r| r.parts.get(i)).flat_map(Ranges::iter);
             free.chain(retained).for_each(|r| all.insert(r));
         }
-        (whole.iter().collect(), parts.map(|all| all.iter().collect()))
+        FreeRanges { whole: whole.iter().collect(), parts: parts.map(|all| all.iter().collect()) }
     }
 }

@@ -69,18 +69,18 @@ impl State {
         if record.has_ended || record.next.is_some() || self.order.is_some() {
             return None;
         }
-        let (ranges, bytes) = self.space.count_free_next();
-        let least = encoded_len(ranges.min(KINDS * RANGES_MAX)) as u64;
-        let is_wanted = record.block.is_some() || bytes >= FREE_BYTES_MIN;
-        let len = least.saturating_mul(2).next_multiple_of(SECTOR).min(BLOCK_BYTES_MAX);
-        let present = record.block.as_ref().map_or(0, RecordBlock::len);
-        (is_wanted && least > present && len > present).then_some(len)
+        let least = encoded_len(self.space.count_free_after_commit().min(KINDS * RANGES_MAX)) as u64;
+        let is_wanted = match &record.block {
+            Some(present) => least > present.len(),
+            None => self.space.frees(FREE_BYTES_MIN),
+        };
+        is_wanted.then(|| least.saturating_mul(2).next_multiple_of(SECTOR).min(BLOCK_BYTES_MAX))
     }
 
     /// The space that neither the present state uses nor the durable one.
     fn record_for(&self, block: &RecordBlock) -> FreeRecord {
-        let (whole, parts) = self.space.longest_free(self.recorded_eof, RANGES_MAX);
-        let mut record = FreeRecord { whole, parts, pages: self.space.pages() };
+        let free = self.space.longest_free(self.recorded_eof, RANGES_MAX);
+        let mut record = FreeRecord { free, pages: self.space.pages() };
         record.limit(block.len());
         record
     }
@@ -93,11 +93,12 @@ impl Transaction {
         let needed = self.state.read().record_block_needed();
         let Some(len) = needed.filter(|_| !self.out_of_space.load(Ordering::Acquire)) else { return Ok(()) };
         let nonce = getrandom::u64().map_err(io::Error::other)?;
-        let mut state = self.state.write();
-        let Some(range) = state.space.take_block(len) else { return Ok(()) };
+        let Some(range) = self.state.write().space.take_block(len) else { return Ok(()) };
         let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
+        let extended = self.extend_file(&mut self.state.write());
         // Later writes to it must not fail.
-        let stored = self.extend_file(&mut state).and_then(|()| self.driver.write_at(&zeros, range.start));
+        let stored = extended.and_then(|()| self.driver.write_at(&zeros, range.start));
+        let mut state = self.state.write();
         if let Err(e) = stored {
             state.space.give_block(range);
             state.space.trim();
@@ -127,7 +128,7 @@ impl Transaction {
         };
         self.driver.write_at(&record.encode(block.nonce, block.len()), block.range.start)?;
         let mut state = self.state.write();
-        state.space.set_recorded(record.end());
+        state.space.set_recorded(record.free.end());
         state.unsynced = true;
         Ok(())
     }
@@ -170,7 +171,7 @@ impl Transaction {
             (block, record)
         };
         self.driver.write_at(&record.encode(block.nonce, block.len()), block.range.start)?;
-        self.state.write().space.set_recorded(record.end());
+        self.state.write().space.set_recorded(record.free.end());
         Ok(())
     }
 

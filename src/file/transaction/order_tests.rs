@@ -85,5 +85,5 @@ fn freed_space_is_left_to_the_next_session() {
         assert!(other >= at + 4096 && !t.is_published(other..other + 4096), "{other}");
     }
     assert!(t.trim() > at + 4096);
-    assert!(t.free_space().0.contains(&(at..at + 4096)));
+    assert!(t.free_space().whole.contains(&(at..at + 4096)));
 }

@@ -2,11 +2,12 @@
 //! left at the end of the file.
 
 use super::Store;
+use crate::base::free_ranges::FreeRanges;
 use crate::base::{Address, Error, Result};
 use crate::file::free_record::FreeRecord;
 use crate::file::space::{Pages, Ranges};
 use crate::file::{JournalPlace, WriteDriver, journal};
-use crate::format::free_list::{FOOTER_BYTES, Footer, FreeList};
+use crate::format::free_list::{self, FOOTER_BYTES, Footer};
 use crate::format::superblock::Superblock;
 use crate::meta::edit::failed;
 use std::ops::Range;
@@ -36,43 +37,38 @@ fn leave_list(file: &Arc<dyn WriteDriver>, place: &dyn JournalPlace) -> Result<u
     }
     let start = store.base().saturating_add(superblock.size());
     let Some((record, block)) = FreeRecord::read(&**file, place, start, eof).map_err(&io)? else { return Ok(0) };
-    let (bytes, pages) = (record.bytes(), record.pages);
+    let (bytes, pages) = (record.free.bytes(), record.pages);
     let (list, end) = list_and_end(record, place.offset..place.offset.saturating_add(block), eof);
-    let end = if list.is_empty() { end } else { write_list(&**file, &relative(&list, store.base()), store.base(), end, pages)? };
+    let end = if list.count() == 0 { end } else { write_list(&**file, &list.relative_to(store.base()), store.base(), end, pages)? };
     store.replace_superblock(&**file, Superblock { eof: Address(end), ..superblock })?;
     file.set_len(end).and_then(|()| file.sync()).map_err(&io)?;
     Ok(bytes)
 }
 
-/// The free space of `record` and its `block`, absolute, without what is free before `eof`; and the
-/// end of the space in use.
-fn list_and_end(record: FreeRecord, block: Range<u64>, eof: u64) -> (FreeList, u64) {
+/// The free space of `record` and its `block`, by absolute offsets, but for what is free at the end
+/// of the file, `eof`; and the end of the space in use.
+fn list_and_end(record: FreeRecord, block: Range<u64>, eof: u64) -> (FreeRanges, u64) {
     let is_part = record.pages.is_some_and(|pages| block.end.saturating_sub(block.start) < pages.size);
     let union = |list: Vec<Range<u64>>, more: Option<Range<u64>>| {
         let mut all = Ranges::default();
         list.into_iter().chain(more).for_each(|range| all.insert(range));
         all.iter().collect::<Vec<_>>()
     };
-    let [metadata, raw] = record.parts;
-    let mut whole = union(record.whole, Some(block.clone()).filter(|_| !is_part));
+    let FreeRanges { whole, parts: [metadata, raw] } = record.free;
+    let mut whole = union(whole, Some(block.clone()).filter(|_| !is_part));
     let metadata = union(metadata, Some(block).filter(|_| is_part));
     let end = whole.pop_if(|last| last.end == eof).map_or(eof, |last| last.start);
-    (FreeList { whole, parts: [metadata, raw] }, end)
-}
-
-fn relative(list: &FreeList, base: u64) -> FreeList {
-    let relative = |ranges: &Vec<Range<u64>>| ranges.iter().map(|r| r.start.saturating_sub(base)..r.end.saturating_sub(base)).collect();
-    FreeList { whole: relative(&list.whole), parts: list.parts.each_ref().map(relative) }
+    (FreeRanges { whole, parts: [metadata, raw] }, end)
 }
 
 /// Writes `list` at the absolute offset `end`, or at the next page; returns the end of the list, of
 /// its page.
-fn write_list(file: &dyn WriteDriver, list: &FreeList, base: u64, end: u64, pages: Option<Pages>) -> Result<u64> {
+fn write_list(file: &dyn WriteDriver, list: &FreeRanges, base: u64, end: u64, pages: Option<Pages>) -> Result<u64> {
     let up = |at: u64| pages.map_or(Some(at), |pages| pages.up(at));
-    let range = up(end).and_then(|start| Some(start..up(start.checked_add(list.len())?)?));
+    let range = up(end).and_then(|start| Some(start..up(start.checked_add(free_list::encoded_len(list))?)?));
     let range = range.ok_or_else(|| Error::corrupt("free list", Address(end), "ends beyond 2^64"))?;
     let address = Address(range.start.saturating_sub(base));
-    let bytes = list.encode(address, range.end.saturating_sub(range.start));
+    let bytes = free_list::encode(list, address, range.end.saturating_sub(range.start));
     file.write_at(&bytes, range.start).and_then(|()| file.sync()).map_err(failed("write", address))?;
     Ok(range.end)
 }
