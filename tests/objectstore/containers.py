@@ -154,13 +154,13 @@ def one_session(b, server, proxy, name, index, fault):
     proxy.arm(index, fault)
     # On a machine under load a request may take seconds.
     timeout = proxy.client_timeout if fault == "late" else 60
-    mounted, acknowledged, error = True, 0, 0
+    mounted, acknowledged, error, refusal = True, 0, 0, ""
     try:
         m = history.Mount(b.h5dir, server.target(name), os.path.join(b.folder, name), environment, *history.OPTIONS,
                           f"--remote-timeout={timeout}")
     except RuntimeError as e:
-        mounted = False
-        assert "cannot" in str(e), f"{what}: {e}"
+        mounted, refusal = False, str(e)
+        assert "cannot" in refusal, f"{what}: {refusal}"
     if mounted:
         acknowledged, error = session(m)
         code = m.close()
@@ -172,7 +172,7 @@ def one_session(b, server, proxy, name, index, fault):
         assert not error or "could not be made durable" in log, f"{what} ({hit}): {log[-500:]}"
     # Any one of these faults is repaired by asking again.
     hit = proxy.hit and " ".join(map(str, proxy.hit))
-    assert mounted and acknowledged == len(STATES) - 1, f"{what} ({hit}): mounted {mounted}, {acknowledged} commits, errno {error}"
+    assert mounted and acknowledged == len(STATES) - 1, f"{what} ({hit}): mounted {mounted}, {acknowledged} commits, errno {error} {refusal}"
     requests = len(proxy.requests)
     proxy.arm(None, None)
     changes = [record.version for record in iod_reader.Container(server.objects(name)).records() if record.entries][1:]

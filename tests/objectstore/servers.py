@@ -13,6 +13,8 @@ import time
 import iod_reader
 
 BUCKET = "bucket"
+# The program that serves as moto.
+MOTO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "moto_server.py")
 
 
 @contextlib.contextmanager
@@ -142,7 +144,7 @@ class Process(S3):
 
 def moto(folder):
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, MOTO, "-H", "127.0.0.1", "-p", str(port)]
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK"}
     return Process(command, port, env=environment, cwd=folder)
 
