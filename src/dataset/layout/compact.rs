@@ -85,7 +85,7 @@ impl Layout for Compact {
         Ok(self.bytes.len() as u64)
     }
 
-    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], _grown: bool) -> Result<Written> {
+    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], _undone: bool) -> Result<Written> {
         let mut data = self.bytes.clone();
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         let target = from.checked_add(bytes.len()).and_then(|end| data.get_mut(from..end));

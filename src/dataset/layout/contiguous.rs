@@ -166,7 +166,7 @@ impl Layout for Contiguous {
         Ok(Some(self.address).filter(|a| a.is_defined() && !within))
     }
 
-    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], _grown: bool) -> Result<Written> {
+    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], _undone: bool) -> Result<Written> {
         let len = bytes.len();
         if self.address.is_defined() {
             op.data.store.write_raw(self.at(offset)?, bytes)?;

@@ -134,7 +134,7 @@ impl Layout for External {
         false
     }
 
-    fn write(&self, _op: &Operation<'_>, offset: u64, bytes: &[u8], _grown: bool) -> Result<Written> {
+    fn write(&self, _op: &Operation<'_>, offset: u64, bytes: &[u8], _undone: bool) -> Result<Written> {
         self.write_segments(offset, bytes)?;
         Ok(Written { len: bytes.len(), layout: None })
     }

@@ -159,9 +159,9 @@ pub trait Layout: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Writes a prefix of `bytes` at `offset`; the range lies within the dataset. `grown`: the
-    /// operation extended the dataset for them.
-    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], grown: bool) -> Result<Written>;
+    /// Writes a prefix of `bytes` at `offset`; the range lies within the dataset. A rollback
+    /// need not restore what they replace unless `undone`.
+    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], undone: bool) -> Result<Written>;
 
     /// Overwrites bytes if no structure has to change; otherwise does nothing and returns false.
     fn overwrite(&self, _data: &DatasetBytes, _env: &Environment, _offset: u64, _bytes: &[u8]) -> Result<bool> {

@@ -69,10 +69,12 @@ impl Change<'_> {
             self.resize(&d, end)?;
         }
         drop(d);
+        // Sparse chunks grow by writes: without storage for them, the operation may fail.
+        let undone = grown || self.connector.reserve_unstored(Some(bytes.len() as u64)).is_err();
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {
             let d = self.dataset(id)?;
-            let written = d.layout().write(&self.operation(&d, &d.space), at, rest, grown)?;
+            let written = d.layout().write(&self.operation(&d, &d.space), at, rest, undone || at > offset)?;
             if let Some(layout) = &written.layout {
                 self.set_layout(&d, layout)?;
             }

@@ -131,6 +131,21 @@ fn a_failed_write_past_the_end_leaves_no_elements_past_the_extent() {
     }
 }
 
+/// A failed write of several chunks had replaced elements of the first ones.
+#[test]
+fn a_failed_overwrite_replaces_nothing() {
+    for committed in [false, true] {
+        for (at, len) in [(1, 9), (190, 100), (4, 470)] {
+            each_fault(committed, &|c, id| c.write(id, at, &vec![0xab; len]), &|c, id, before| {
+                assert_eq!(bytes(c, id), before, "{len} bytes at {at}");
+                c.commit().unwrap();
+                c.environment().forget(super::key(id));
+                assert_eq!(bytes(c, id), before, "{len} bytes at {at}, stored");
+            });
+        }
+    }
+}
+
 #[test]
 fn removing_a_dataset_with_dirty_chunks_needs_no_space() {
     for (fact, committed) in DATASETS.iter().flat_map(|fact| [(fact, false), (fact, true)]) {

@@ -214,11 +214,13 @@ impl Layout for Chunked {
         bounds::past(self, &op.data.store, op.message, limit)
     }
 
-    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], grown: bool) -> Result<Written> {
+    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], undone: bool) -> Result<Written> {
         // With tall narrow chunks, a few bytes may cross more chunks than fit in memory.
         let len = self.grid.prefix_len(offset, bytes.len(), op.dirty_budget).clamp(1, bytes.len().max(1));
         let part = bytes.get(..len).unwrap_or(bytes);
-        let layout = update_message(op, |message| self.writer(op, &self.extent(op)).write(message, offset, part, grown))?;
+        // The first chunks, if no storage is left for the others.
+        let undone = undone || part.len() < bytes.len();
+        let layout = update_message(op, |message| self.writer(op, &self.extent(op)).write(message, offset, part, undone))?;
         Ok(Written { len: part.len(), layout })
     }
 

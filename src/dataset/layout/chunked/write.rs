@@ -78,20 +78,22 @@ impl ChunkWriter<'_> {
     /// Writes `bytes` at `offset`; the range lies within the dataset. Returns whether the layout
     /// message changed.
     ///
-    /// `grown`: the operation extended the dataset for them, and a rollback must also undo the
-    /// bytes.
-    pub(crate) fn write(&self, layout: &mut DataLayout, offset: u64, bytes: &[u8], grown: bool) -> Result<bool> {
+    /// A rollback restores what they replace if `undone`, or if they belong to several chunks: there
+    /// may be no storage for some of those.
+    pub(crate) fn write(&self, layout: &mut DataLayout, offset: u64, bytes: &[u8], undone: bool) -> Result<bool> {
         let mut changed = false;
-        for t in self.chunked.grid.pieces(offset, bytes.len()) {
-            changed |= self.write_chunk(layout, &t, bytes, grown)?;
+        let chunks = self.chunked.grid.pieces(offset, bytes.len());
+        let undone = undone || chunks.len() > 1;
+        for t in &chunks {
+            changed |= self.write_chunk(layout, t, bytes, undone)?;
         }
         Ok(changed)
     }
 
-    fn write_chunk(&self, layout: &mut DataLayout, t: &ChunkPieces, bytes: &[u8], grown: bool) -> Result<bool> {
+    fn write_chunk(&self, layout: &mut DataLayout, t: &ChunkPieces, bytes: &[u8], undone: bool) -> Result<bool> {
         let (c, key) = (self.chunked, self.chunked.key(t.chunk));
         if let Some(chunk) = self.env.dirty.get(key) {
-            if grown {
+            if undone {
                 for (at, p) in t.pieces.iter().flat_map(|p| c.grid.rows(p).map(move |(at, _)| (at, p))) {
                     self.env.dirty.log_bytes(key, &chunk, usize::try_from(at).unwrap_or(usize::MAX), p.len)?;
                 }
@@ -105,7 +107,7 @@ impl ChunkWriter<'_> {
             && c.is_in_place(&scaled, record)
             && (self.is_implicit() || too_large || t.bytes().saturating_mul(2) < c.grid.chunk_bytes())
         {
-            self.write_in_place(t, bytes, record, grown)?;
+            self.write_in_place(t, bytes, record, undone)?;
             self.drop_decoded(key);
             return Ok(false);
         }
@@ -121,7 +123,7 @@ impl ChunkWriter<'_> {
         }
         if too_large && c.is_plain(&scaled) && c.grid.chunk_bytes() <= limits::CHUNK_BYTES_MAX {
             let (record, changed) = self.store_blank(layout, &scaled)?;
-            self.write_in_place(t, bytes, record, grown)?;
+            self.write_in_place(t, bytes, record, undone)?;
             return Ok(changed);
         }
         if too_large && c.format.changes_in_files(self.env) {
@@ -174,14 +176,14 @@ impl ChunkWriter<'_> {
         Ok((record, done.layout))
     }
 
-    /// Writes a request's pieces of an unfiltered chunk in place. `grown`: so that a rollback
-    /// undoes them.
-    pub(super) fn write_in_place(&self, t: &ChunkPieces, bytes: &[u8], record: ChunkRecord, grown: bool) -> Result<()> {
+    /// Writes a request's pieces of an unfiltered chunk in place. A rollback restores what
+    /// they replace if `undone`.
+    pub(super) fn write_in_place(&self, t: &ChunkPieces, bytes: &[u8], record: ChunkRecord, undone: bool) -> Result<()> {
         for p in &t.pieces {
             for (at, from) in self.chunked.grid.rows(p) {
                 let part = bytes.get(from..from.saturating_add(p.len)).ok_or_else(out_of_range)?;
                 let at = record.address.checked_add(at).unwrap_or(Address::UNDEF);
-                if grown { self.store.write_at_level(at, part, Level::Data)? } else { self.store.write_raw(at, part)? }
+                if undone { self.store.write_at_level(at, part, Level::Data)? } else { self.store.write_raw(at, part)? }
             }
         }
         Ok(())

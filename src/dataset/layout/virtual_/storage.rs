@@ -125,7 +125,7 @@ impl Layout for Virtual {
         false
     }
 
-    fn write(&self, _op: &Operation<'_>, _offset: u64, _bytes: &[u8], _grown: bool) -> Result<Written> {
+    fn write(&self, _op: &Operation<'_>, _offset: u64, _bytes: &[u8], _undone: bool) -> Result<Written> {
         Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources"))
     }
 

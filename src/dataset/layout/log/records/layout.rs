@@ -258,7 +258,7 @@ impl Layout for Recorded {
         self.resizes
     }
 
-    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], _grown: bool) -> Result<Written> {
+    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], _undone: bool) -> Result<Written> {
         self.stage(op.data, op.env, offset, bytes)?;
         Ok(Written { len: bytes.len(), layout: None })
     }

@@ -153,7 +153,7 @@ impl Layout for Released {
         Ok(StoredVolume { bytes: self.index()?.stored_bytes(), packed: false })
     }
 
-    fn write(&self, _op: &Operation<'_>, _offset: u64, _bytes: &[u8], _grown: bool) -> Result<Written> {
+    fn write(&self, _op: &Operation<'_>, _offset: u64, _bytes: &[u8], _undone: bool) -> Result<Written> {
         Err(Error::refused(libc::EPERM, "datasets of the released log VOL are not written"))
     }
 
