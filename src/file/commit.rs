@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Fewer bytes are synced by the commit alone, bytes.
+const EARLY_SYNC_MIN_BYTES: u64 = 4 << 20;
 /// Shorter free ranges keep their storage, bytes.
 const PUNCH_MIN_BYTES: u64 = 64 << 10;
 
@@ -87,6 +89,20 @@ impl Transaction {
         }
     }
 
+    /// Syncs what was written to fresh space, if it is much, while changes go on. An error fails
+    /// the next commit.
+    pub fn sync_early(&self) {
+        if self.state.read().unsynced_bytes <= EARLY_SYNC_MIN_BYTES || self.usable().is_err() {
+            return;
+        }
+        // Not beside the sync of a commit: the kernel reports an error to one of the two.
+        let _commits = self.journal.lock();
+        self.state.write().unsynced_bytes = 0;
+        if let Err(e) = self.driver.sync() {
+            self.state.write().sync_error = Some(e.raw_os_error().unwrap_or(libc::EIO));
+        }
+    }
+
     /// Errors: the file has no name, so that the changes would be lost when it is closed.
     fn check_name(&self) -> io::Result<()> {
         let named = self.place.check_name();
@@ -102,13 +118,17 @@ impl Transaction {
         // Storage of bytes that a rollback could not write back is not allocated yet.
         self.state.write().ensure_dirty_storage(&*self.driver).map_err(before)?;
         self.record_before_commit().map_err(before)?;
-        let (end, recorded_eof, len, unsynced) = {
+        let (end, recorded_eof, len, unsynced, sync_error) = {
             let s = self.state.read();
-            (s.space.end(), s.recorded_eof, s.len, s.unsynced)
+            (s.space.end(), s.recorded_eof, s.len, s.unsynced, s.sync_error)
         };
+        if let Some(errno) = sync_error {
+            return Err(fatal(io::Error::from_raw_os_error(errno)));
+        }
         if unsynced {
             self.driver.sync().map_err(fatal)?;
-            self.state.write().unsynced = false;
+            let mut state = self.state.write();
+            (state.unsynced, state.unsynced_bytes) = (false, 0);
         }
         let nonce = random().map_err(before)?;
         let eof = if end > recorded_eof { self.eof_with_room(end, len) } else { recorded_eof };

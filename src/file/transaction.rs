@@ -63,6 +63,10 @@ pub(super) struct State {
     pub(super) recorded_eof: u64,
     /// True if fresh space was written since the last sync.
     pub(super) unsynced: bool,
+    /// Bytes written to fresh space since the last sync.
+    pub(super) unsynced_bytes: u64,
+    /// Error number of a sync before a commit: the kernel reports it to no other.
+    pub(super) sync_error: Option<i32>,
     /// Last sequential run written to fresh space, without the part whose writeback was started.
     run: Range<u64>,
     /// Length at open, or the recorded EOF if that is larger. Bytes past it are zeros, except for
@@ -176,6 +180,8 @@ impl Transaction {
             len,
             recorded_eof,
             unsynced: false,
+            unsynced_bytes: 0,
+            sync_error: None,
             run: 0..0,
             initial_len: len.max(recorded_eof),
             written: Ranges::default(),
@@ -370,6 +376,7 @@ impl Transaction {
                 state.overlay.written(part.end);
                 update(&mut state.overlay, part.start, piece);
                 state.unsynced = true;
+                state.unsynced_bytes = state.unsynced_bytes.saturating_add(piece.len() as u64);
                 state.len = state.len.max(part.end);
                 if let Some(run) = state.extend_run(&part) {
                     drop(state);
@@ -489,16 +496,6 @@ impl Transaction {
     /// Space that is free in the next session.
     pub fn free_space(&self) -> FreeRanges {
         self.state.read().space.free_next()
-    }
-
-    /// Records that a change failed with ENOSPC.
-    pub fn note_starved(&self) {
-        self.out_of_space.store(true, Ordering::Release);
-    }
-
-    /// True if a change failed with ENOSPC and a commit makes space in the file free.
-    pub fn is_relieved(&self) -> bool {
-        self.out_of_space.load(Ordering::Acquire) && self.state.read().space.has_freed()
     }
 
     /// Bytes of memory for dirty blocks.

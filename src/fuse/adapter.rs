@@ -4,32 +4,28 @@
 //! read-only file system, the `user.` namespace as the only one with extended attributes, and the
 //! size protocol of extended attributes.
 
+use super::apart::Apart;
 use super::busy_poll::BusyPoll;
 use super::event_loops::{EventLoops, Kind, Turn};
-use super::guard::{guard, guard_done};
+use super::guard::guard;
 use super::kernel::{CacheTimes, Kernel};
-use super::page_invalidation::PageInvalidation;
-use super::passthrough::Passthrough;
 use super::reply::{
     absent, clears_set_id, creator, errno, file_attr, file_type, ino, listed, may, open_flags, open_mode, reply_empty, reply_xattr, time,
 };
-use crate::base::metrics;
-use crate::fs::page_guard::PageGuard;
-use crate::fs::{Changes, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Operations, Whence};
+use super::served::Served;
+use crate::fs::{Changes, Errno, Handle, OpenMode, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs,
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// Largest request, bytes. The kernel's own bound is 256 pages (`fs.fuse.max_pages_limit`).
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -51,37 +47,38 @@ const CAPABILITIES: [InitFlags; 6] = [
     InitFlags::FUSE_READDIRPLUS_AUTO,
 ];
 
-thread_local! {
-    /// Reply buffer of this event loop: grown and zeroed once, then reused by each read.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Serves a file system by FUSE.
+/// Takes the requests of a mount.
 pub struct Adapter {
-    operations: Arc<dyn Operations>,
-    writable: bool,
-    times: CacheTimes,
+    served: Arc<Served>,
     readahead: u32,
-    kernel: Kernel,
-    pages: PageInvalidation,
-    passthrough: Passthrough,
     /// The event loops of a writable file system.
     event_loops: Option<Arc<EventLoops>>,
+    apart: Arc<Apart>,
 }
 
 impl Adapter {
     /// Serves `operations` by `loops` event loops; `readahead` in bytes.
     pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32, loops: usize, busy_poll: BusyPoll) -> Self {
-        let writable = operations.is_writable();
-        let kernel = Kernel::default();
-        let event_loops = (writable && loops > 1).then(|| EventLoops::new(loops, busy_poll));
-        let (pages, passthrough) = (PageInvalidation::new(kernel.clone()), Passthrough::default());
-        Adapter { operations, writable, times, readahead, pages, passthrough, kernel, event_loops }
+        let served = Arc::new(Served::new(operations, times));
+        let event_loops = (served.writable && loops > 1).then(|| EventLoops::new(loops, busy_poll));
+        Adapter { served, readahead, event_loops, apart: Arc::default() }
     }
 
     /// Marks a request as being served until the result is dropped, after the answer.
     fn turn(&self, kind: Kind) -> Option<Turn<'_>> {
         self.event_loops.as_ref().map(|event_loops| event_loops.turn(kind))
+    }
+
+    /// Serves a request that may have to wait: apart if no other event loop takes requests.
+    fn serve(&self, kind: Kind, request: impl FnOnce(&Served) + Send + 'static) {
+        let turn = self.turn(kind);
+        if turn.as_ref().is_some_and(Turn::is_last) { self.apart(request) } else { request(&self.served) }
+    }
+
+    /// Serves a request while this event loop takes others.
+    fn apart(&self, request: impl FnOnce(&Served) + Send + 'static) {
+        let served = self.served.clone();
+        self.apart.serve(move || request(&served));
     }
 
     /// The event loops of a writable file system.
@@ -91,77 +88,28 @@ impl Adapter {
 
     /// Takes the notifier of the session.
     pub fn kernel(&self) -> Kernel {
-        self.kernel.clone()
+        self.served.kernel.clone()
     }
+}
 
-    /// Has the kernel drop `attributes`. It keeps the pages of the inodes: to drop them it may have
-    /// to wait for this daemon.
-    fn drop_attributes(&self, attributes: &[Ino]) {
-        let Some(kernel) = self.kernel.get() else { return };
-        for n in attributes {
-            if let Err(e) = kernel.inval_inode(INodeNo(n.0), -1, 0) {
-                tracing::debug!("the kernel keeps the attributes of inode {n:?}: {e}");
-            }
-        }
-    }
-
-    /// Has the kernel drop what a change made stale; returns the guard of a write, whose pages must
-    /// be dropped before the answer.
-    fn invalidate(&self, invalidate: Invalidate) -> Option<PageGuard> {
-        self.pages.drop_later(invalidate.pages);
-        invalidate.pages_before_answer.into_iter().for_each(|(n, range)| self.pages.drop_now(n, range));
-        self.drop_attributes(&invalidate.attributes);
-        invalidate.guard
-    }
-
-    /// How long the kernel may cache a name.
-    fn entry_time(&self, entry: &Entry) -> Duration {
-        if entry.volatile { Duration::ZERO } else { self.times.entry }
-    }
-
-    fn reply_entry(&self, result: FsResult<Entry>, reply: ReplyEntry) {
-        match result {
-            Ok(e) => reply.entry_with_ttls(&self.times.attr, &self.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
-            Err(e) => reply.error(errno(e)),
-        }
-    }
-
-    /// Makes a change by `f` where changes are possible, and has the kernel drop what it made
-    /// stale.
-    fn change<T>(&self, operation: &'static str, n: INodeNo, f: impl FnOnce(&dyn Operations) -> Done<T>) -> FsResult<T> {
-        if !self.writable {
-            return Err(Errno(libc::EROFS));
-        }
-        let done = guard_done(operation, ino(n), || f(&*self.operations));
-        self.invalidate(done.invalidate);
-        done.result
-    }
-
-    /// Answers a change made by `f` once all stale pages are dropped, also those of earlier
-    /// changes.
-    fn change_and_wait(&self, operation: &'static str, n: INodeNo, reply: ReplyEmpty, f: impl FnOnce(&dyn Operations) -> Done<()>) {
-        if !self.writable {
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        let mut done = guard_done(operation, ino(n), || f(&*self.operations));
-        let pages = std::mem::take(&mut done.invalidate.pages);
-        self.invalidate(done.invalidate);
-        self.pages.drop_then(pages, move || reply_empty(done.result, reply));
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        self.apart.wait();
     }
 }
 
 impl Filesystem for Adapter {
     // This must not panic: the kernel would wait forever for the answer to INIT (fuser issue 271).
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let is_wanted = |c: &InitFlags| *c != InitFlags::FUSE_DO_READDIRPLUS || self.operations.lists_attributes();
+        let is_wanted = |c: &InitFlags| *c != InitFlags::FUSE_DO_READDIRPLUS || self.served.operations.lists_attributes();
         for capability in CAPABILITIES.iter().filter(|c| is_wanted(c)) {
             let _ = config.add_capabilities(*capability);
         }
-        if !self.operations.names_may_change() {
+        if !self.served.operations.names_may_change() {
             // In a writable mount the target of a link changes when the link is moved.
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
-        self.passthrough.request(&*self.operations, config);
+        self.served.passthrough.request(&*self.served.operations, config);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_REQUESTS);
         if let Err(most) = config.set_max_readahead(self.readahead.max(4096)) {
@@ -172,9 +120,9 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turn(Kind::Other);
-        let (CacheTimes { absent: ttl, attr, .. }, is_volatile) = (self.times, || self.operations.is_volatile(ino(parent)));
-        match guard("lookup", ino(parent), || self.operations.lookup(ino(parent), name.as_bytes())) {
-            Ok(e) => reply.entry_with_ttls(&attr, &self.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
+        let (CacheTimes { absent: ttl, attr, .. }, is_volatile) = (self.served.times, || self.served.operations.is_volatile(ino(parent)));
+        match guard("lookup", ino(parent), || self.served.operations.lookup(ino(parent), name.as_bytes())) {
+            Ok(e) => reply.entry_with_ttls(&attr, &self.served.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
             Err(Errno(libc::ENOENT)) if !ttl.is_zero() && !is_volatile() => reply.entry_with_ttls(&attr, &ttl, &absent(), Generation(0)),
             Err(e) => reply.error(errno(e)),
         }
@@ -183,22 +131,22 @@ impl Filesystem for Adapter {
     fn forget(&self, _req: &Request, n: INodeNo, nlookup: u64) {
         let _turn = self.turn(Kind::Other);
         let _ = guard("forget", ino(n), || {
-            self.operations.forget(ino(n), nlookup);
+            self.served.operations.forget(ino(n), nlookup);
             Ok(())
         });
     }
 
     fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _turn = self.turn(Kind::Other);
-        match guard("getattr", ino(n), || self.operations.getattr(ino(n))) {
-            Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
+        match guard("getattr", ino(n), || self.served.operations.getattr(ino(n))) {
+            Ok(attr) => reply.attr(&self.served.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
         }
     }
 
     fn readlink(&self, _req: &Request, n: INodeNo, reply: ReplyData) {
         let _turn = self.turn(Kind::Other);
-        match guard("readlink", ino(n), || self.operations.readlink(ino(n))) {
+        match guard("readlink", ino(n), || self.served.operations.readlink(ino(n))) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(errno(e)),
         }
@@ -207,13 +155,13 @@ impl Filesystem for Adapter {
     fn open(&self, _req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(Kind::Other);
         let mode = open_mode(flags);
-        if mode.write && !self.writable {
+        if mode.write && !self.served.writable {
             return reply.error(fuser::Errno::EROFS);
         }
-        match guard("open", ino(n), || self.operations.open(ino(n), mode)) {
+        match guard("open", ino(n), || self.served.operations.open(ino(n), mode)) {
             Ok(opened) => {
                 let (handle, flags) = (FileHandle(opened.handle.0), open_flags(&opened));
-                match self.passthrough.backing(&*self.operations, n, opened.handle, |file| reply.open_backing(file)) {
+                match self.served.passthrough.backing(&*self.served.operations, n, opened.handle, |file| reply.open_backing(file)) {
                     Some(backing) => reply.opened_passthrough(handle, flags - FopenFlags::FOPEN_KEEP_CACHE, &backing),
                     None => reply.opened(handle, flags),
                 }
@@ -234,24 +182,7 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let _turn = self.turn(Kind::Long);
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            let buffer = buffer.get_mut(..size).unwrap_or_default();
-            match guard("read", ino(n), || self.operations.read(ino(n), Handle(fh.0), offset, buffer)) {
-                Ok(count) => {
-                    metrics::READ_BYTES.fetch_add(count as u64, Ordering::Relaxed);
-                    // Past EOF the page caches what will be there when the file grows: growth does
-                    // not invalidate it.
-                    let past_eof = buffer.get_mut(count..).filter(|rest| count > 0 && !rest.is_empty() && flags.0 & libc::O_DIRECT == 0);
-                    let padded = past_eof.is_some_and(|rest| self.operations.pad(Handle(fh.0), offset.saturating_add(count as u64), rest));
-                    reply.data(buffer.get(..count).filter(|_| !padded).unwrap_or(buffer));
-                }
-                Err(e) => reply.error(errno(e)),
-            }
-        });
+        self.served.read(n, Handle(fh.0), offset, size, flags.0 & libc::O_DIRECT != 0, reply);
     }
 
     fn release(
@@ -264,20 +195,23 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turn(Kind::Other);
-        let closed = guard("release", ino(n), || Ok(self.operations.release(ino(n), Handle(fh.0))));
-        closed.into_iter().for_each(|invalidate| drop(self.invalidate(invalidate)));
-        self.passthrough.released(n);
-        reply.ok();
+        // Of a file that was written it may change all.
+        self.serve(Kind::Other, move |served| {
+            let closed = guard("release", ino(n), || Ok(served.operations.release(ino(n), Handle(fh.0))));
+            closed.into_iter().for_each(|invalidate| drop(served.invalidate(invalidate)));
+            served.passthrough.released(n);
+            reply.ok();
+        });
     }
 
     fn opendir(&self, _req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(Kind::Other);
         let mut flags = FopenFlags::empty();
         // A listing may be cached as long as the names in it, unless names change.
-        let kept = !self.times.entry.is_zero() && !self.operations.names_may_change() && !self.operations.is_volatile(ino(n));
+        let kept =
+            !self.served.times.entry.is_zero() && !self.served.operations.names_may_change() && !self.served.operations.is_volatile(ino(n));
         flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, kept);
-        match guard("opendir", ino(n), || self.operations.opendir(ino(n))) {
+        match guard("opendir", ino(n), || self.served.operations.opendir(ino(n))) {
             Ok(handle) => reply.opened(FileHandle(handle.0), flags),
             Err(e) => reply.error(errno(e)),
         }
@@ -287,7 +221,7 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Long);
         let mut count = 0;
         let result = guard("readdir", ino(n), || {
-            self.operations.readdir(ino(n), Handle(fh.0), offset, &mut |e| {
+            self.served.operations.readdir(ino(n), Handle(fh.0), offset, &mut |e| {
                 if reply.add(INodeNo(e.ino.0), e.next, file_type(e.kind), OsStr::from_bytes(e.name)) {
                     return ControlFlow::Break(());
                 }
@@ -305,8 +239,8 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Long);
         let mut count = 0;
         let result = guard("readdirplus", ino(n), || {
-            self.operations.readdirplus(ino(n), Handle(fh.0), offset, &mut |e| {
-                let (attr, ttl) = (file_attr(&e.entry.attr), self.entry_time(&e.entry).min(self.times.attr));
+            self.served.operations.readdirplus(ino(n), Handle(fh.0), offset, &mut |e| {
+                let (attr, ttl) = (file_attr(&e.entry.attr), self.served.entry_time(&e.entry).min(self.served.times.attr));
                 if reply.add(attr.ino, e.next, OsStr::from_bytes(e.name), &ttl, &attr, Generation(e.entry.generation)) {
                     return ControlFlow::Break(());
                 }
@@ -323,7 +257,7 @@ impl Filesystem for Adapter {
     fn releasedir(&self, _req: &Request, n: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Other);
         let _ = guard("releasedir", ino(n), || {
-            self.operations.releasedir(ino(n), Handle(fh.0));
+            self.served.operations.releasedir(ino(n), Handle(fh.0));
             Ok(())
         });
         reply.ok();
@@ -331,7 +265,7 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _req: &Request, n: INodeNo, reply: ReplyStatfs) {
         let _turn = self.turn(Kind::Other);
-        match guard("statfs", ino(n), || self.operations.statfs()) {
+        match guard("statfs", ino(n), || self.served.operations.statfs()) {
             Ok(s) => reply.statfs(s.blocks, s.free, s.free, s.files, 0, s.block_size, s.name_max, s.block_size),
             Err(e) => reply.error(errno(e)),
         }
@@ -344,12 +278,12 @@ impl Filesystem for Adapter {
         if !name.as_bytes().starts_with(b"user.") {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }
-        reply_xattr(guard("getxattr", ino(n), || self.operations.getxattr(ino(n), name.as_bytes())), size, reply);
+        reply_xattr(guard("getxattr", ino(n), || self.served.operations.getxattr(ino(n), name.as_bytes())), size, reply);
     }
 
     fn listxattr(&self, _req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
         let _turn = self.turn(Kind::Other);
-        reply_xattr(guard("listxattr", ino(n), || self.operations.listxattr(ino(n))), size, reply);
+        reply_xattr(guard("listxattr", ino(n), || self.served.operations.listxattr(ino(n))), size, reply);
     }
 
     fn lseek(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
@@ -362,7 +296,7 @@ impl Filesystem for Adapter {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(fuser::Errno::ENXIO);
         };
-        match guard("lseek", ino(n), || self.operations.lseek(ino(n), Handle(fh.0), offset, whence)) {
+        match guard("lseek", ino(n), || self.served.operations.lseek(ino(n), Handle(fh.0), offset, whence)) {
             Ok(found) => match i64::try_from(found) {
                 Ok(found) => reply.offset(found),
                 Err(_) => reply.error(fuser::Errno::EOVERFLOW),
@@ -374,24 +308,21 @@ impl Filesystem for Adapter {
     // After ENOSYS the kernel sends none of these requests again, and they succeed.
 
     fn flush(&self, _req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Long);
-        self.change_and_wait("flush", n, reply, |o| o.flush(ino(n), Handle(fh.0)));
+        self.serve(Kind::Long, move |served| served.change_and_wait("flush", n, reply, |o| o.flush(ino(n), Handle(fh.0))));
     }
 
     fn fsync(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Long);
-        self.change_and_wait("fsync", n, reply, |o| o.fsync(ino(n)));
+        self.serve(Kind::Long, move |served| served.change_and_wait("fsync", n, reply, |o| o.fsync(ino(n))));
     }
 
     fn fsyncdir(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Long);
-        self.change_and_wait("fsyncdir", n, reply, |o| o.fsync(ino(n)));
+        self.serve(Kind::Long, move |served| served.change_and_wait("fsyncdir", n, reply, |o| o.fsync(ino(n))));
     }
 
     /// Sent only where the kernel does not check modes: in a mount that only root can use.
     fn access(&self, req: &Request, n: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Other);
-        match guard("access", ino(n), || self.operations.getattr(ino(n))) {
+        match guard("access", ino(n), || self.served.operations.getattr(ino(n))) {
             Ok(attr) if may(&attr, req.uid(), req.gid(), mask.bits()) => reply.ok(),
             Ok(_) => reply.error(fuser::Errno::EACCES),
             Err(e) => reply.error(errno(e)),
@@ -450,56 +381,68 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.turn(Kind::Change);
         let clears_set_id = size.is_some() && clears_set_id(req);
         let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid, clears_set_id };
-        match self.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
-            Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
+        self.serve(Kind::Change, move |served| match served.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
+            Ok(attr) => reply.attr(&served.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
-        }
+        });
     }
 
     fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
-        let _turn = self.turn(Kind::Change);
         // The file system has no devices, pipes or sockets.
-        let regular = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
-        let made = |o: &dyn Operations| {
-            if regular { o.mknod(ino(parent), name.as_bytes(), creator(req, mode)) } else { Err(Errno(libc::EPERM)).into() }
-        };
-        self.reply_entry(self.change("mknod", parent, made), reply);
+        if !matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG) {
+            let refusal = if self.served.writable { fuser::Errno::EPERM } else { fuser::Errno::EROFS };
+            return reply.error(refusal);
+        }
+        let (name, by) = (name.to_owned(), creator(req, mode));
+        self.serve(Kind::Change, move |served| {
+            served.reply_entry(served.change("mknod", parent, |o| o.mknod(ino(parent), name.as_bytes(), by)), reply);
+        });
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let _turn = self.turn(Kind::Change);
-        self.reply_entry(self.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes(), creator(req, mode))), reply);
+        let (name, by) = (name.to_owned(), creator(req, mode));
+        self.serve(Kind::Change, move |served| {
+            served.reply_entry(served.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes(), by)), reply);
+        });
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Change);
-        reply_empty(self.change("unlink", parent, |o| o.unlink(ino(parent), name.as_bytes())), reply);
+        let name = name.to_owned();
+        self.serve(Kind::Change, move |served| {
+            reply_empty(served.change("unlink", parent, |o| o.unlink(ino(parent), name.as_bytes())), reply);
+        });
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Change);
-        reply_empty(self.change("rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
+        let name = name.to_owned();
+        self.serve(Kind::Change, move |served| {
+            reply_empty(served.change("rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
+        });
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let _turn = self.turn(Kind::Change);
-        let target = target.as_os_str().as_bytes();
-        let by = creator(req, 0o777);
-        self.reply_entry(self.change("symlink", parent, |o| o.symlink(ino(parent), name.as_bytes(), target, by)), reply);
+        let (name, target, by) = (name.to_owned(), target.as_os_str().to_owned(), creator(req, 0o777));
+        self.serve(Kind::Change, move |served| {
+            let made = |o: &dyn Operations| o.symlink(ino(parent), name.as_bytes(), target.as_bytes(), by);
+            served.reply_entry(served.change("symlink", parent, made), reply);
+        });
     }
 
     fn rename(&self, _req: &Request, p: INodeNo, name: &OsStr, new: INodeNo, new_name: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Change);
-        let (from, to) = ((ino(p), name.as_bytes()), (ino(new), new_name.as_bytes()));
-        reply_empty(self.change("rename", p, |o| o.rename(from, to, flags.bits())), reply);
+        let (name, new_name) = (name.to_owned(), new_name.to_owned());
+        self.serve(Kind::Change, move |served| {
+            let (from, to) = ((ino(p), name.as_bytes()), (ino(new), new_name.as_bytes()));
+            reply_empty(served.change("rename", p, |o| o.rename(from, to, flags.bits())), reply);
+        });
     }
 
     fn link(&self, _req: &Request, n: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.turn(Kind::Change);
-        self.reply_entry(self.change("link", n, |o| o.link(ino(n), ino(parent), name.as_bytes())), reply);
+        let name = name.to_owned();
+        self.serve(Kind::Change, move |served| {
+            served.reply_entry(served.change("link", n, |o| o.link(ino(n), ino(parent), name.as_bytes())), reply);
+        });
     }
 
     fn write(
@@ -514,66 +457,52 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.turn(if data.len() <= SMALL_WRITE_BYTES { Kind::Change } else { Kind::Long });
-        if !self.writable {
+        let turn = self.turn(if data.len() <= SMALL_WRITE_BYTES { Kind::Change } else { Kind::Long });
+        if !self.served.writable {
             return reply.error(fuser::Errno::EROFS);
         }
         // fcntl(2) may have cleared O_APPEND, and pwritev2(2) may ask for O_DSYNC.
         let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let clears_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let mode = OpenMode { written_back, clears_set_id, ..open_mode(flags) };
-        let done = guard_done("write", ino(n), || self.operations.write(ino(n), Handle(fh.0), offset, data, mode));
-        let guard = self.invalidate(done.invalidate);
-        let answer = move || match done.result {
-            Ok(written) => {
-                metrics::WRITTEN_BYTES.fetch_add(written as u64, Ordering::Relaxed);
-                reply.written(u32::try_from(written).unwrap_or(u32::MAX));
-            }
-            Err(e) => reply.error(errno(e)),
-        };
-        match guard {
-            Some(guard) => self.pages.drop_hidden(n, guard, answer),
-            None => answer(),
+        let (file, mode) = (Handle(fh.0), OpenMode { written_back, clears_set_id, ..open_mode(flags) });
+        if turn.as_ref().is_some_and(Turn::is_last) {
+            let data = data.to_vec();
+            return self.apart(move |served| served.write(n, file, offset, &data, mode, reply));
         }
+        self.served.write(n, file, offset, data, mode, reply);
     }
 
     fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Change);
-        reply_empty(self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags)), reply);
+        // Some change all of a dataset.
+        let kind = if name.as_bytes().starts_with(b"user.h5dir.") { Kind::Long } else { Kind::Change };
+        let (name, value) = (name.to_owned(), value.to_vec());
+        self.serve(kind, move |served| {
+            reply_empty(served.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), &value, flags)), reply);
+        });
     }
 
     fn removexattr(&self, _req: &Request, n: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Change);
-        reply_empty(self.change("removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
+        let name = name.to_owned();
+        self.serve(Kind::Change, move |served| {
+            reply_empty(served.change("removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
+        });
     }
 
     fn create(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
-        let _turn = self.turn(Kind::Change);
-        let creator = creator(req, mode);
+        let (name, by) = (name.to_owned(), creator(req, mode));
         let clears_set_id = clears_set_id(req);
         let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, clears_set_id, ..open_mode(OpenFlags(flags)) };
         let exclusive = flags & libc::O_EXCL != 0;
-        match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), creator, mode, exclusive)) {
-            Ok((e, opened)) => {
-                // The reply has one timeout for the name and the attributes.
-                let ttl = self.entry_time(&e).min(self.times.attr);
-                let (attr, handle, flags) = (file_attr(&e.attr), FileHandle(opened.handle.0), open_flags(&opened));
-                let open = |file| reply.open_backing(file);
-                match self.passthrough.backing(&*self.operations, attr.ino, opened.handle, open) {
-                    Some(backing) => {
-                        let flags = flags - FopenFlags::FOPEN_KEEP_CACHE;
-                        reply.created_passthrough(&ttl, &attr, Generation(e.generation), handle, flags, &backing);
-                    }
-                    None => reply.created(&ttl, &attr, Generation(e.generation), handle, flags),
-                }
-            }
-            Err(e) => reply.error(errno(e)),
-        }
+        self.serve(Kind::Change, move |served| {
+            let made = served.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), by, mode, exclusive));
+            served.reply_create(made, reply);
+        });
     }
 
     fn fallocate(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Long);
-        reply_empty(self.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
+        self.serve(Kind::Long, move |served| {
+            reply_empty(served.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
+        });
     }
 
     fn copy_file_range(
@@ -589,12 +518,13 @@ impl Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _turn = self.turn(Kind::Long);
         let (from, to) = ((Handle(fh_in.0), offset_in), (Handle(fh_out.0), offset_out));
-        match self.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_BYTES_MAX))) {
-            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
-            // After EOPNOTSUPP the kernel reads and writes.
-            Err(e) => reply.error(errno(e)),
-        }
+        self.serve(Kind::Long, move |served| {
+            match served.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_BYTES_MAX))) {
+                Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+                // After EOPNOTSUPP the kernel reads and writes.
+                Err(e) => reply.error(errno(e)),
+            }
+        });
     }
 }

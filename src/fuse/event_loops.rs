@@ -120,9 +120,12 @@ impl EventLoops {
             state.changes = 0;
             self.begin_long(&mut state);
         }
+        let free = state.taking().saturating_add(self.fresh(&state)).saturating_add(state.parked.saturating_sub(state.resuming));
+        // A long one does not take requests any more.
+        let last = free == usize::from(kind != Kind::Long);
         drop(state);
         waiting::arm(kind != Kind::Long);
-        Turn { event_loops: self, kind }
+        Turn { event_loops: self, kind, last }
     }
 
     /// Makes this thread a known loop.
@@ -145,11 +148,14 @@ impl EventLoops {
     fn begin_long(&self, state: &mut State) {
         LONG.set(true);
         state.long = state.long.saturating_add(1);
-        // Loops that have not served yet take requests as well.
-        let fresh = self.loops.saturating_sub(state.known);
-        if state.taking().saturating_add(fresh) == 0 {
+        if state.taking().saturating_add(self.fresh(state)) == 0 {
             self.resume_one(state);
         }
+    }
+
+    /// Loops that have not served yet, and take requests as well.
+    fn fresh(&self, state: &State) -> usize {
+        self.loops.saturating_sub(state.known)
     }
 
     /// Calls a parked loop.
@@ -212,6 +218,14 @@ impl EventLoops {
 pub struct Turn<'c> {
     event_loops: &'c Arc<EventLoops>,
     kind: Kind,
+    last: bool,
+}
+
+impl Turn<'_> {
+    /// True if no loop is left to take other requests while this one serves its own.
+    pub fn is_last(&self) -> bool {
+        self.last
+    }
 }
 
 impl Drop for Turn<'_> {

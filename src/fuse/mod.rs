@@ -23,6 +23,7 @@
 //! Nothing here decides what a file is: that is `fs`.
 
 pub mod adapter;
+mod apart;
 mod busy_poll;
 pub mod daemon_liveness;
 mod device_defect;
@@ -35,6 +36,7 @@ mod page_invalidation;
 mod passthrough;
 mod reply;
 mod runtime_dir;
+mod served;
 pub mod session;
 pub mod threads;
 pub mod unmount;

@@ -1,6 +1,7 @@
 //! Many small changes by several programs: the event loops that stay away meanwhile come when they are needed, and end.
 
 use super::mounted::Mount;
+use super::python;
 use super::support::{Place, eventually, h5dir, is_mounted, run};
 use super::writing::{h5py, shell};
 
@@ -49,4 +50,44 @@ fn programs_that_change_and_sync_at_once_lose_nothing() {
     assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     eventually("it is unmounted", || !is_mounted(&mount.place.mnt()));
     assert_eq!(h5py(&file, "r", CHECK), "True b'99\\n' 5\n", "{}", mount.log());
+}
+
+/// As many programs as there are event loops change layouts, write large files and sync them; others wait for none.
+#[test]
+fn short_requests_do_not_wait_for_long_ones_of_all_loops() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mut mount =
+        Mount::start(place, &file, &["--read-write", "--threads=2", "--cache-size=16M", "--attr-timeout=0", "--entry-timeout=0"]);
+    let program = r#"
+import os, threading, numpy as np
+values = np.random.default_rng(1).integers(0, 99, 2_000_000).astype('f8')
+layout = b'{"dtype":"<f8","shape":[2000000],"chunks":[50000],"filters":["deflate 9"]}'
+os.mkdir('names')
+for i in range(10): open(f'names/{i}', 'w').write('x')
+for i in range(4): values.tofile(f'big{i}')
+ended, served = [], 0
+def change(i):
+    os.setxattr(f'big{i}', 'user.h5dir.dataset', layout)
+    ended.append(served)
+def sync(i):
+    with open(f'big{i}', 'r+b') as f:
+        while not ended:
+            f.write(b'1' * 100_000)
+            os.fsync(f.fileno())
+threads = [threading.Thread(target=change, args=(i,)) for i in range(3)] + [threading.Thread(target=sync, args=(3,))]
+for t in threads: t.start()
+while not ended:
+    assert len(os.listdir('names')) == 10 and os.stat('names/3').st_size == 1 and not os.path.exists('names/none')
+    served += 1
+for t in threads: t.join()
+# A request that waits for a long one is the last before one of those ends.
+print(ended[0] > 20 or ended, all((np.fromfile(f'big{i}') == values).all() for i in range(3)))"#;
+    let output = std::process::Command::new(python::with_h5py()).args(["-c", program]).current_dir(mount.place.mnt()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text, "True True\n", "{}", mount.log());
+    assert_eq!(mount.terminate(), Some(0));
+    let check = "print([f[f'big{i}'].chunks for i in range(3)], all((f[f'big{i}'][()] == f['big0'][()]).all() for i in range(3)))";
+    assert_eq!(h5py(&file, "r", check), "[(50000,), (50000,), (50000,)] True\n");
 }

@@ -26,6 +26,16 @@ impl Transaction {
         Ok(())
     }
 
+    /// Records that a change failed with ENOSPC.
+    pub fn note_starved(&self) {
+        self.out_of_space.store(true, Ordering::Release);
+    }
+
+    /// True if a change failed with ENOSPC and a commit makes space in the file free.
+    pub fn is_relieved(&self) -> bool {
+        self.out_of_space.load(Ordering::Acquire) && self.state.read().space.has_freed()
+    }
+
     /// Makes the end of the session free the storage of free space, as far as the file system can.
     pub fn release_free_storage(&self) {
         self.releases_storage.store(true, Ordering::Release);

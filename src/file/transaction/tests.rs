@@ -248,3 +248,21 @@ fn the_journal_leaves_room_on_a_nearly_full_disk() {
         assert_eq!(disk.file.bytes().len(), reserved, "{room}");
     }
 }
+
+/// The kernel reports that bytes could not be written to one fsync of a descriptor.
+#[test]
+fn an_error_of_an_early_sync_fails_the_commit() {
+    use crate::file::fault::SYNC;
+    for (bytes, early) in [(8usize << 20, true), (64 << 10, false)] {
+        let plan = Plan::new(SYNC, 0, 1, Fault::Errno(libc::EIO));
+        let t = begun_with(Arc::new(FaultyFile::new(Arc::new(GrowingFile::new(vec![0; 4096])), plan.clone())));
+        let (at, _) = t.allocate(bytes as u64, 8, Pool::Raw).unwrap();
+        t.write_data(at, &vec![7; bytes]).unwrap();
+        t.finish(true);
+        t.sync_early();
+        assert_eq!(plan.has_struck(), early);
+        let root = |_, _| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] });
+        assert_eq!(t.commit(&root).unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert!(t.has_failed());
+    }
+}

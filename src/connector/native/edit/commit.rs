@@ -2,12 +2,76 @@
 
 use super::super::NativeConnector;
 use super::{Change, Exclusive, is_full};
-use crate::base::{Result, metrics, waiting};
+use crate::base::{Error, Result, metrics, waiting};
 use crate::structures::global_heap::edit::FreeSpace;
+use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+/// Commits that several callers ask for at once: those that wait for the one under way share the
+/// next one.
+#[derive(Default)]
+pub(super) struct SharedCommits {
+    state: Mutex<Counts>,
+    /// Signals that a commit ended.
+    ended: Condvar,
+}
+
+/// Numbers of commits, from 1.
+#[derive(Default)]
+struct Counts {
+    /// The last one that was begun.
+    begun: u64,
+    /// The last one that ended.
+    ended: u64,
+    /// The last one that failed.
+    failed: Option<(u64, Error)>,
+}
+
+impl SharedCommits {
+    /// Runs `commit`, or waits for one that another caller begins after this call. Returns its
+    /// error.
+    fn share(&self, commit: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut state = self.state.lock();
+        let wanted = state.begun.saturating_add(1);
+        while state.begun > state.ended && state.ended < wanted {
+            waiting::may_wait();
+            self.ended.wait(&mut state);
+        }
+        if state.ended >= wanted {
+            return state.failed.iter().find(|(number, _)| *number >= wanted).map_or(Ok(()), |(_, e)| Err(e.clone()));
+        }
+        state.begun = state.begun.saturating_add(1);
+        drop(state);
+        let mut end = CommitEnd { commits: self, done: Err(Error::refused(libc::EIO, "the commit ended by a panic")) };
+        end.done = commit();
+        end.done.clone()
+    }
+}
+
+/// Ends a commit when it is dropped, also by a panic.
+struct CommitEnd<'a> {
+    commits: &'a SharedCommits,
+    done: Result<()>,
+}
+
+impl Drop for CommitEnd<'_> {
+    fn drop(&mut self) {
+        let mut state = self.commits.state.lock();
+        state.ended = state.begun;
+        if let Err(e) = &self.done {
+            state.failed = Some((state.begun, e.clone()));
+        }
+        self.commits.ended.notify_all();
+    }
+}
+
 impl NativeConnector {
+    /// Makes all changes before this call durable.
+    pub(super) fn commit_shared(&self) -> Result<()> {
+        self.editing()?.commits.share(|| self.commit_all(false))
+    }
+
     /// Stores all dirty chunks, then commits.
     pub(super) fn commit_all(&self, close: bool) -> Result<()> {
         let begun = Instant::now();
@@ -24,6 +88,7 @@ impl NativeConnector {
         }
         // An error occurs again below.
         let _ = self.store_before_commit();
+        self.file(0)?.store.transaction()?.sync_early();
         self.use_unshaped_to_commit()?;
         let change = self.change(&[])?;
         change.lead_references(close);
@@ -88,5 +153,71 @@ impl NativeConnector {
         if let Ok(file) = self.file(0) {
             file.store.forget();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::channel;
+
+    /// Calls `share` `callers` times while a commit is under way; `then` is what the next commits
+    /// do. Returns the results and the number of those commits.
+    fn while_one_runs(callers: usize, then: fn() -> Result<()>) -> (Vec<Result<()>>, usize) {
+        let (commits, count) = (SharedCommits::default(), AtomicUsize::new(0));
+        let (begun, is_begun) = channel();
+        let (end, ends) = channel::<()>();
+        let results = std::thread::scope(|scope| {
+            let commits = &commits;
+            let first = scope.spawn(move || {
+                commits.share(|| {
+                    begun.send(()).unwrap();
+                    ends.recv().unwrap();
+                    Ok(())
+                })
+            });
+            is_begun.recv().unwrap();
+            let all: Vec<_> = (0..callers)
+                .map(|_| {
+                    scope.spawn(|| {
+                        commits.share(|| {
+                            count.fetch_add(1, Ordering::SeqCst);
+                            then()
+                        })
+                    })
+                })
+                .collect();
+            // A caller that comes after the first commit ended has one of its own.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            end.send(()).unwrap();
+            first.join().unwrap().unwrap();
+            all.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(Error::refused(libc::EINTR, "panicked")))).collect()
+        });
+        (results, count.into_inner())
+    }
+
+    #[test]
+    fn callers_that_wait_share_one_commit() {
+        let (results, commits) = while_one_runs(8, || Ok(()));
+        assert_eq!(results, vec![Ok(()); 8]);
+        assert!((1..8).contains(&commits), "{commits} commits");
+    }
+
+    #[test]
+    fn all_that_share_a_commit_get_its_error() {
+        let full = || Err(Error::refused(libc::ENOSPC, "full"));
+        let (results, commits) = while_one_runs(8, full);
+        assert_eq!(results, vec![full(); 8]);
+        assert!((1..8).contains(&commits), "{commits} commits");
+    }
+
+    #[test]
+    fn a_commit_that_panics_is_an_error_for_all() {
+        let (results, _) = while_one_runs(3, || panic!("as the test wants"));
+        assert!(results.iter().all(Result::is_err), "{results:?}");
+        let later = SharedCommits::default();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| later.share(|| panic!("as the test wants")))).is_err());
+        assert_eq!(later.share(|| Ok(())), Ok(()));
     }
 }

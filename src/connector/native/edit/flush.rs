@@ -2,7 +2,8 @@
 //!
 //! Chunks are encoded without a lock; storing them is an operation. A chunk that changes meanwhile
 //! stays dirty and is encoded again later. A thread starts as soon as dirty chunks use half of
-//! their memory. Writers that are faster than the thread wait for it.
+//! their memory. Writers that are faster than the thread wait for it. Before a commit they wait
+//! once little is left to be stored: a commit stores the rest with the exclusive lock.
 //!
 //! Dirty chunks that a damaged dataset does not accept are dropped (`write_errors`).
 
@@ -13,7 +14,7 @@ use crate::base::{Result, waiting};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::key::{ChunkKey, DatasetKey};
 use crate::dataset::layout::batch_len;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(super) enum LogFlush {
 const THREAD_MIN_BYTES: u64 = 4 << 20;
 /// Fewer dirty bytes are left to the commit, bytes.
 const EARLY_MIN_BYTES: u64 = 64 << 10;
+/// Dirty bytes above which writers wait while chunks are stored before a commit.
+const BEFORE_COMMIT_MAX_BYTES: u64 = 1 << 20;
 /// Dirty chunks stored at a time, bytes.
 const STEP_BYTES: u64 = 64 << 20;
 /// Rounds without the exclusive lock before a commit encodes the rest with it.
@@ -41,8 +44,16 @@ const COMMIT_ROUNDS: usize = 3;
 #[derive(Default)]
 pub(super) struct Flusher {
     state: Mutex<State>,
-    /// Signals that some chunks were stored, or that the thread ended.
+    /// Signals that some chunks were stored, or that the thread or a commit ended.
     progress: Condvar,
+    /// Held while chunks are chosen, encoded and stored, so that none is encoded twice.
+    turn: Mutex<()>,
+}
+
+impl Flusher {
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        waiting::take(|| self.turn.try_lock(), || self.turn.lock())
+    }
 }
 
 #[derive(Default)]
@@ -50,6 +61,8 @@ struct State {
     running: bool,
     /// The thread must end, and none starts again.
     stopped: bool,
+    /// Commits that are stored for.
+    commits: usize,
 }
 
 type Chosen = Vec<(ChunkKey, Arc<DirtyChunk>)>;
@@ -117,10 +130,26 @@ impl NativeConnector {
         Ok(())
     }
 
-    /// Errors: dirty chunks exceed their memory and cannot be stored, as on a full disk.
+    /// Waits while a commit is near. The caller holds no lock. Errors: dirty chunks exceed their
+    /// memory and cannot be stored, as on a full disk.
     pub(super) fn admit_write(&self) -> Result<()> {
+        self.let_commit_pass()?;
         let many = self.options.environment.dirty.bytes() > self.dirty_budget() || self.options.environment.files_are_full();
         if many { self.bound_dirty() } else { Ok(()) }
+    }
+
+    /// Waits until little is left to be stored before a commit.
+    fn let_commit_pass(&self) -> Result<()> {
+        let (dirty, flusher) = (&self.options.environment.dirty, &self.editing()?.flusher);
+        if dirty.bytes() <= BEFORE_COMMIT_MAX_BYTES {
+            return Ok(());
+        }
+        let mut state = flusher.state.lock();
+        while state.commits > 0 && dirty.bytes() > BEFORE_COMMIT_MAX_BYTES {
+            waiting::may_wait();
+            flusher.progress.wait(&mut state);
+        }
+        Ok(())
     }
 
     /// Stores chunks with the exclusive lock: chunks that change all the time, or of a damaged
@@ -154,9 +183,11 @@ impl NativeConnector {
         let dirty = &self.options.environment.dirty;
         let editing = self.editing()?;
         while dirty.bytes() > budget / 4 && !editing.flusher.state.lock().stopped {
+            let turn = editing.flusher.turn();
             if self.store(dirty.choose((budget / 4).min(STEP_BYTES)))? == 0 {
                 break;
             }
+            drop(turn);
             editing.flusher.progress.notify_all();
         }
         Ok(())
@@ -205,12 +236,16 @@ impl NativeConnector {
     /// Encodes most dirty chunks before a commit, while other operations continue.
     pub(super) fn store_before_commit(&self) -> Result<()> {
         let dirty = &self.options.environment.dirty;
+        let flusher = &self.editing()?.flusher;
+        let _near = Near::begin(flusher);
         // Only one round: a file that changes again would be encoded for nothing.
         self.store(dirty.choose_files(u64::MAX))?;
         for _ in 0..COMMIT_ROUNDS {
+            let _turn = flusher.turn();
             if dirty.bytes() < EARLY_MIN_BYTES || self.store(dirty.choose(u64::MAX))? == 0 {
                 break;
             }
+            flusher.progress.notify_all();
         }
         Ok(())
     }
@@ -223,6 +258,25 @@ impl NativeConnector {
         while state.running {
             editing.flusher.progress.wait(&mut state);
         }
+    }
+}
+
+/// A commit for which chunks are being stored.
+struct Near<'a>(&'a Flusher);
+
+impl<'a> Near<'a> {
+    fn begin(flusher: &'a Flusher) -> Self {
+        let mut state = flusher.state.lock();
+        state.commits = state.commits.saturating_add(1);
+        Near(flusher)
+    }
+}
+
+impl Drop for Near<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.commits = state.commits.saturating_sub(1);
+        self.0.progress.notify_all();
     }
 }
 

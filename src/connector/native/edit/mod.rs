@@ -106,6 +106,8 @@ pub struct Editing {
     pub(super) preparations: prepare::Preparations,
     /// Write-back of dirty chunks.
     flusher: flush::Flusher,
+    /// Commits that callers wait for.
+    commits: commit::SharedCommits,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -159,6 +161,8 @@ impl Drop for Exclusive<'_> {
 struct Change<'a> {
     connector: &'a NativeConnector,
     editing: &'a Editing,
+    /// Bytes of dirty chunks before the operation.
+    dirty_before: u64,
     _exclusive: Exclusive<'a>,
     _writer: Locked<MutexGuard<'a, ()>>,
 }
@@ -248,7 +252,8 @@ impl NativeConnector {
         }
         let writer = editing.writer();
         let exclusive = Exclusive::take(&editing.lock);
-        let change = Change { connector: self, editing, _exclusive: exclusive, _writer: writer };
+        let dirty_before = self.options.environment.dirty.bytes();
+        let change = Change { connector: self, editing, dirty_before, _exclusive: exclusive, _writer: writer };
         if !change.store()?.is_writable() {
             return Err(Error::refused(libc::EROFS, "an earlier write to the file failed: it stays as it was last made durable"));
         }
@@ -315,12 +320,16 @@ impl Change<'_> {
         self.connector.attribute_names.lock().pop(&id);
     }
 
-    /// Bounds dirty chunks and uncommitted bytes in memory after the operation.
+    /// Bounds dirty chunks and uncommitted bytes in memory after the operation. One that made no
+    /// chunk dirty does not wait for the write-back.
     fn settle(self) -> Result<()> {
         let waiting = self.store()?.transaction()?.waiting();
         let connector = self.connector;
+        let writes = connector.options.environment.dirty.bytes() > self.dirty_before || connector.options.environment.files_are_full();
         drop(self);
-        connector.bound_dirty()?;
+        if writes {
+            connector.bound_dirty()?;
+        }
         connector.bound_staged()?;
         if waiting > WAITING_MAX { connector.commit_all(false) } else { Ok(()) }
     }
@@ -575,7 +584,7 @@ impl Edit for NativeConnector {
         if !neighbours && logged && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }
-        self.commit_all(false)
+        self.commit_shared()
     }
 
     fn awaits_descriptions(&self) -> bool {

@@ -78,8 +78,8 @@ impl ChunkWriter<'_> {
     /// Writes `bytes` at `offset`; the range lies within the dataset. Returns whether the layout
     /// message changed.
     ///
-    /// A rollback restores what they replace if `undone`, or if they belong to several chunks: there
-    /// may be no storage for some of those.
+    /// A rollback restores what they replace if `undone`, or if they belong to several chunks:
+    /// there may be no storage for some of those.
     pub(crate) fn write(&self, layout: &mut DataLayout, offset: u64, bytes: &[u8], undone: bool) -> Result<bool> {
         let mut changed = false;
         let chunks = self.chunked.grid.pieces(offset, bytes.len());
