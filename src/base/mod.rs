@@ -36,5 +36,11 @@ pub(crate) mod view;
 pub(crate) mod waiting;
 pub(crate) mod zeros;
 
+/// What fuzz targets need of this layer.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use super::budget::Budget;
+}
+
 pub use address::Address;
 pub use error::{Error, Result};

@@ -80,7 +80,7 @@ impl Extent {
 
     /// True if `bytes` are those of the extent.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
-        bytes.len() as u64 == u64::from(self.len) && crc32c(bytes) == self.checksum
+        bytes.len() as u64 == u64::from(self.len) && (crc32c(bytes) == self.checksum || cfg!(fuzzing))
     }
 }
 

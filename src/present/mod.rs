@@ -29,6 +29,16 @@ mod text_tests;
 pub(crate) mod value;
 mod values;
 
+/// The parsers that fuzz targets call.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use super::defined::parse_selection;
+    pub use super::parse::{
+        AttributeList, map_types, parse_dataset_json, parse_datatype_in, parse_fact, parse_names, parse_references, parse_types,
+        parse_value,
+    };
+}
+
 pub use ddl::text;
 pub use defined::{defined_json, defined_len, defined_values};
 pub use defined_fact::{DefinedTexts, is_defined_fact, whole as defined_whole};

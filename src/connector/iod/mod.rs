@@ -52,6 +52,8 @@ mod external;
 mod following;
 mod form;
 mod forms;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 #[cfg(test)]
 mod history_tests;
 mod ids;

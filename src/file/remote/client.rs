@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
 /// Longest time to connect, and between two parts of an answer. A GET may have several attempts.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time to connect.

@@ -32,6 +32,8 @@ mod prefix;
 mod profile;
 mod service;
 
+#[cfg(fuzzing)]
+pub use client::fuzzing;
 pub use driver::RemoteFile;
 pub use failure::Failure;
 pub use objects::RemoteStore;

@@ -53,6 +53,13 @@ impl RemotePrefix {
         })
     }
 
+    /// The objects of `service`.
+    #[cfg(fuzzing)]
+    pub(super) fn over(service: service::Service, timeout: Duration) -> RemotePrefix {
+        let requests = RemoteStore::new(service, timeout);
+        RemotePrefix { requests, url: "fuzzed/".into(), disk: None, memory: Budget::new(0), open: Mutex::default() }
+    }
+
     fn store(&self) -> &dyn ObjectStore {
         &*self.requests.service.store
     }
