@@ -62,6 +62,9 @@ impl Pin {
         let (settled, seconds, lasts) = (r.u32()?, r.u64()?, r.u32()?);
         let len = usize::from(r.u16()?);
         let label = r.bytes(len)?.to_vec();
+        if label.len() > LABEL_MAX {
+            return Err(r.corrupt("the label is too long"));
+        }
         sealed::finish(&r)?;
         Ok(Pin { version, checkpoint, session, settled, seconds, lasts, label })
     }
@@ -279,6 +282,17 @@ mod tests {
 
     fn pins(store: &MemoryStore) -> Vec<String> {
         store.keys().into_iter().filter(|key| key.starts_with(keys::PINS)).collect()
+    }
+
+    /// A pin with a longer label than any has was taken, and encoded again as another pin.
+    #[test]
+    fn labels_have_a_longest_length() {
+        let pin = |len: usize| Pin { version: 9, checkpoint: 8, session: 7, settled: 1, seconds: 2, lasts: 3, label: vec![b'x'; len] };
+        let longest = pin(LABEL_MAX);
+        assert_eq!(Pin::decode(&longest.encode()).unwrap(), longest);
+        let mut w = sealed::begin(SIGNATURE);
+        w.u64(9).u64(8).u64(7).u32(1).u64(2).u32(3).uint(LABEL_MAX as u64 + 1, 2).bytes(&pin(LABEL_MAX + 1).label);
+        assert!(Pin::decode(&sealed::end(w)).unwrap_err().to_string().contains("too long"));
     }
 
     /// A commit of a mount without a pin deleted its record when the floor could not be read:
