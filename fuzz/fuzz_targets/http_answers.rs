@@ -17,6 +17,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 const ANSWERS_MAX: usize = 24;
 /// Largest length of an object, bytes.
 const OBJECT_MAX: u64 = i64::MAX as u64;
+/// Longest ETag, bytes.
+const ETAG_MAX: usize = 256;
 /// Headers by number.
 const HEADERS: [&str; 16] = [
     "content-range",
@@ -186,7 +188,8 @@ fn list(remote: &Remote, prefix: &str, after: &str, max: usize) {
 }
 
 fn check(version: &Version) {
-    assert!(version.len <= OBJECT_MAX, "{version:?}");
+    let is_short = version.etag.as_ref().is_none_or(|etag| etag.len() <= ETAG_MAX);
+    assert!(version.len <= OBJECT_MAX && is_short, "{version:?}");
 }
 
 /// A folder of a mirror, an object in it, and its first bytes.

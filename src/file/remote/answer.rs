@@ -23,7 +23,7 @@ const ETAG_MAX: usize = 256;
 /// Longest Last-Modified, bytes.
 const DATE_MAX: usize = 64;
 /// Largest length of an object, bytes: offsets of files have a sign.
-const OBJECT_MAX: u64 = i64::MAX as u64;
+pub(super) const OBJECT_MAX: u64 = i64::MAX as u64;
 /// Slowest rate of an answer: below it, an answer ends by a timeout, bytes per second.
 const RATE_MIN: u64 = 4 << 10;
 /// Most time that received bytes add.
@@ -113,6 +113,11 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Bad
     first.to_str().map(Some).map_err(|_| bad(format!("its header {name} is not ASCII")))
 }
 
+/// True for short visible ASCII. Listings may have empty ETags.
+pub(super) fn may_be_etag(text: &str) -> bool {
+    text.len() <= ETAG_MAX && text.bytes().all(|b| b.is_ascii_graphic())
+}
+
 /// Checks the headers of an answer to a request for `asked` with the status `status`. Returns the
 /// longest body, and whether a longer one is an error or is cut.
 fn checked(asked: &Asked, status: u16, headers: &HeaderMap) -> Result<(u64, bool), BadAnswer> {
@@ -120,9 +125,7 @@ fn checked(asked: &Asked, status: u16, headers: &HeaderMap) -> Result<(u64, bool
         return Ok((ERROR_BODY_MAX, true));
     }
     match single(headers, "etag")? {
-        Some(etag) if etag.is_empty() || etag.len() > ETAG_MAX || !etag.bytes().all(|b| b.is_ascii_graphic()) => {
-            return Err(bad("its ETag is malformed"));
-        }
+        Some(etag) if etag.is_empty() || !may_be_etag(etag) => return Err(bad("its ETag is malformed")),
         _ => {}
     }
     if single(headers, "last-modified")?.is_some_and(|date| date.len() > DATE_MAX) {

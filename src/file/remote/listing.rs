@@ -1,6 +1,6 @@
 //! Listings: pages of names, bounded by the memory that they take.
 
-use super::answer::bad;
+use super::answer::{OBJECT_MAX, bad, may_be_etag};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::{Error, Extensions, ObjectMeta};
 use std::collections::BTreeSet;
@@ -29,13 +29,23 @@ impl Room {
     }
 
     fn take_bytes(&mut self, bytes: u64) -> Result<(), Error> {
-        self.0 = self.0.checked_sub(bytes).ok_or_else(|| endless("the listing is too long: it has more than 64 MiB of names"))?;
+        self.0 = self.0.checked_sub(bytes).ok_or_else(|| unusable("the listing is too long: it has more than 64 MiB of names"))?;
         Ok(())
     }
 }
 
-fn endless(text: &str) -> Error {
+/// The error of a listing that is not used for the reason `text`.
+fn unusable(text: &str) -> Error {
     Error::Generic { store: "listing", source: Box::new(bad(text)) }
+}
+
+/// Errors: what a listing says of an object is past the limits of an answer about it alone.
+fn check(meta: &ObjectMeta) -> Result<(), Error> {
+    if meta.size > OBJECT_MAX {
+        return Err(unusable("the listing has an object of 2^63 bytes or more"));
+    }
+    let is_malformed = meta.e_tag.as_ref().is_some_and(|etag| !may_be_etag(etag));
+    if is_malformed { Err(unusable("an ETag of the listing is malformed")) } else { Ok(()) }
 }
 
 /// Objects and prefixes directly below a prefix.
@@ -65,6 +75,7 @@ pub(super) async fn folder<T>(
         for meta in &page.result.objects {
             room.take(meta.location.as_ref())?;
             room.take_bytes(OBJECT_OVERHEAD)?;
+            check(meta)?;
             found.objects.extend(kept(meta));
         }
         for prefix in &page.result.common_prefixes {
@@ -76,7 +87,7 @@ pub(super) async fn folder<T>(
             return Ok(found);
         }
         if next == token {
-            return Err(endless("the listing repeats a page"));
+            return Err(unusable("the listing repeats a page"));
         }
         token = next;
     }
@@ -96,6 +107,7 @@ mod tests {
     struct Endless {
         names: u64,
         repeats: bool,
+        size: u64,
         pages: AtomicU64,
     }
 
@@ -114,7 +126,7 @@ mod tests {
             let key = |n: u64| ObjectMeta {
                 location: Key::from(format!("p/{page:08}-{n:08}")),
                 last_modified: Default::default(),
-                size: 1,
+                size: self.size,
                 e_tag: None,
                 version: None,
             };
@@ -130,12 +142,48 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for (names, repeats, most, text) in [(1000, false, 300, "too long"), (0, false, 20_000, "too long"), (3, true, 3, "repeats a page")]
         {
-            let store = Endless { names, repeats, pages: AtomicU64::new(0) };
+            let store = Endless { names, repeats, size: 1, pages: AtomicU64::new(0) };
             let listed = runtime.block_on(folder(&store, "p/", Extensions::new(), |meta| Some(meta.size)));
             let error = listed.err().unwrap().to_string();
             assert!(error.contains(text), "{error}");
             let pages = store.pages.load(Ordering::Relaxed);
             assert!(pages <= most, "{pages} pages");
         }
+    }
+
+    /// A server may state any size and ETag. ETags are kept: long ones would fill the memory.
+    #[test]
+    fn sizes_and_etags_that_no_object_has_are_refused() {
+        let meta = |size, e_tag: &str| {
+            check(&ObjectMeta {
+                location: Key::from("p"),
+                last_modified: Default::default(),
+                size,
+                e_tag: Some(e_tag.to_owned()),
+                version: None,
+            })
+        };
+        for etag in ["", "\"e\"", "0x8D", &"e".repeat(256)] {
+            assert!(meta(OBJECT_MAX, etag).is_ok(), "{etag}");
+        }
+        for (size, etag, text) in [
+            (OBJECT_MAX + 1, "e", "2^63 bytes"),
+            (u64::MAX, "e", "2^63 bytes"),
+            (1, &"e".repeat(257), "ETag"),
+            (1, "a b", "ETag"),
+            (1, "\u{e4}", "ETag"),
+        ] {
+            let error = meta(size, etag).unwrap_err().to_string();
+            assert!(error.contains(text), "{size} {etag}: {error}");
+        }
+    }
+
+    /// A listing of an object with a size that no file has.
+    #[test]
+    fn listings_are_checked() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let store = Endless { names: 1, repeats: true, size: u64::MAX, pages: AtomicU64::new(0) };
+        let listed = runtime.block_on(folder(&store, "p/", Extensions::new(), |meta| Some(meta.size)));
+        assert!(listed.err().unwrap().to_string().contains("2^63 bytes"));
     }
 }
