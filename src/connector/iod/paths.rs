@@ -42,8 +42,17 @@ pub(super) fn encode_link(name: &[u8], target: &LinkTarget) -> Result<Vec<u8>> {
     encode_ordered(name, target, None)
 }
 
-/// The link message of a link with a creation order.
+/// The link message of a link with a creation order. Errors: `EINVAL` for a path that is empty or
+/// has a NUL, which is not decoded again.
 pub(super) fn encode_ordered(name: &[u8], target: &LinkTarget, creation_order: Option<i64>) -> Result<Vec<u8>> {
+    let is_wrong = match target {
+        LinkTarget::Soft(path) => path.is_empty() || path.contains(&0),
+        LinkTarget::External { file, object } => file.contains(&0) || object.contains(&0),
+        LinkTarget::Hard(_) | LinkTarget::UserDefined(_) => false,
+    };
+    if is_wrong {
+        return Err(Error::refused(libc::EINVAL, "a link leads to a path without NUL"));
+    }
     let target = match target {
         LinkTarget::Hard(id) => Stored::Hard(Address(id.serial())),
         LinkTarget::Soft(path) => Stored::Soft(path.clone()),
@@ -154,4 +163,24 @@ fn all_paths(state: &State, wanted: Option<&HashSet<u64>>) -> Result<foldhash::H
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A soft link without a path, as a damaged file has it, was stored in a container, and could
+    /// not be read there.
+    #[test]
+    fn links_that_are_stored_can_be_read() {
+        let external = |file: &[u8], object: &[u8]| LinkTarget::External { file: file.to_vec(), object: object.to_vec() };
+        for target in [LinkTarget::Soft(b"/a".to_vec()), external(b"f", b"/a"), external(b"f", b"")] {
+            assert_eq!(decode_link(&encode_link(b"n", &target).unwrap(), 0).unwrap(), target);
+        }
+        let soft = |path: &[u8]| LinkTarget::Soft(path.to_vec());
+        for target in [soft(b""), soft(b"\0"), soft(b"a\0b"), external(b"f\0", b"/a"), external(b"f", b"/a\0")] {
+            let refused = encode_link(b"n", &target);
+            assert!(matches!(refused, Err(Error::Refused { errno: libc::EINVAL, .. })), "{target:?}");
+        }
+    }
 }
