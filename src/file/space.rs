@@ -420,7 +420,8 @@ impl Space {
     fn end_rest_since(&mut self, then: Option<Instant>) {
         while !self.retains && self.resting.front().is_some_and(|r| then.is_none_or(|then| r.times.end <= then)) {
             let Some(Resting { space, parts: [metadata, raw], .. }) = self.resting.pop_front() else { return };
-            space.iter().for_each(|r| self.release(r, None));
+            self.recorded.freed();
+            self.free.insert_all(&space);
             metadata.iter().for_each(|r| self.release(r, Some(Pool::Metadata)));
             raw.iter().for_each(|r| self.release(r, Some(Pool::Raw)));
         }
