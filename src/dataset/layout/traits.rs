@@ -473,7 +473,13 @@ impl DatasetBytes {
     }
 }
 
-/// Number of chunks encoded before they are stored: four per thread, to bound memory.
-pub(crate) fn batch_len(env: &Environment) -> usize {
-    env.pool.current_num_threads().max(1).saturating_mul(4)
+/// Chunks are encoded in batches of at least so many bytes, or so many chunks.
+const BATCH_MIN_BYTES: u64 = 1 << 20;
+const BATCH_MAX_SMALL: u64 = 4096;
+
+/// Number of chunks of `bytes` encoded before they are stored: four per thread, to bound memory,
+/// or more small ones, because to wake the threads takes longer than to encode those.
+pub(crate) fn batch_len(env: &Environment, bytes: u64) -> usize {
+    let small = usize::try_from((BATCH_MIN_BYTES / bytes.max(1)).min(BATCH_MAX_SMALL)).unwrap_or(usize::MAX);
+    env.pool.current_num_threads().max(1).saturating_mul(4).max(small)
 }

@@ -199,7 +199,8 @@ impl NativeConnector {
         let mut entered = 0usize;
         for (n, chunks) in by_dataset(chunks) {
             let id = id_of(n);
-            for batch in chunks.chunks(batch_len(env)) {
+            let bytes = chunks.first().map_or(0, |(_, chunk)| chunk.len());
+            for batch in chunks.chunks(batch_len(env, bytes)) {
                 // The dataset may have been deleted, and its address reused.
                 let (dataset, batch) = {
                     let _shared = self.shared();

@@ -271,7 +271,7 @@ impl ChunkWriter<'_> {
     /// Encodes and stores dirty chunks. Returns whether the layout message changed.
     pub(crate) fn flush(&self, layout: &mut DataLayout, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<bool> {
         let mut changed = false;
-        for batch in chunks.chunks(batch_len(self.env)) {
+        for batch in chunks.chunks(batch_len(self.env, self.chunked.grid.chunk_bytes())) {
             changed |= self.enter(layout, &encode(self.env, self.chunked, batch)?)?;
         }
         Ok(changed)
