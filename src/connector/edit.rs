@@ -265,6 +265,9 @@ pub trait Edit: Send + Sync {
         Ok(())
     }
 
+    /// Waits for the change or commit under way, if one may take long.
+    fn await_turn(&self) {}
+
     /// Makes all changes so far durable. Errors: after one of an object store, another commit may
     /// succeed; after another one nothing more can be written.
     fn commit(&self) -> Result<()>;

@@ -51,7 +51,12 @@ impl Namespace {
     }
 
     /// Locks names to change them in the directories, or of the objects, `at`.
+    ///
+    /// Waits before for a change or commit under way, so that those who read names need not.
     pub fn lock_alone(&self, at: &[Ino]) -> Locked<RwLockWriteGuard<'_, ()>> {
+        if let Some(edit) = self.mounted.connector.edit() {
+            edit.await_turn();
+        }
         let lock = || waiting::take(|| self.names.try_write(), || self.names.write());
         let alone = Locked::acquire(Rank::Names, lock);
         self.save_listings(at.iter().filter_map(|ino| self.nodes.get(*ino)?.item.object()));

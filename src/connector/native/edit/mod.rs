@@ -81,6 +81,7 @@ use crate::structures::before_first_write::BeforeFirstWrite;
 use crate::structures::global_heap::edit::FreeSpace;
 use object_state::{Objects, Pending};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use reserve::is_full;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -165,11 +166,6 @@ struct Change<'a> {
     dirty_before: u64,
     _exclusive: Exclusive<'a>,
     _writer: Locked<MutexGuard<'a, ()>>,
-}
-
-/// True for ENOSPC and EDQUOT.
-fn is_full(e: &Error) -> bool {
-    matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. })
 }
 
 /// The rollback scope of an operation: the undo of the transaction, of the dirty chunks and of the
@@ -573,6 +569,10 @@ impl Edit for NativeConnector {
 
     fn write_error(&self, id: ObjectId) -> Result<()> {
         self.editing.as_ref().map_or(Ok(()), |e| e.report_write_error(id))
+    }
+
+    fn await_turn(&self) {
+        self.editing.iter().for_each(|editing| drop(editing.writer()));
     }
 
     fn commit(&self) -> Result<()> {

@@ -8,7 +8,7 @@
 
 use super::super::dataset::id_of;
 use super::flush::LogFlush;
-use super::{Change, NativeConnector, is_full};
+use super::{Change, NativeConnector};
 use crate::base::{Address, Error, Result};
 
 /// Stored chunks are at most this part longer than their memory: a filter may lengthen them.
@@ -22,6 +22,11 @@ const EMPTY_RUNS_BYTES: u64 = 64 << 10;
 /// Bytes of memory for a byte of a sparse chunk or of the log, and for a write, at most.
 const MEMORY_PER_BYTE: u64 = 2;
 const MEMORY_PER_WRITE: u64 = 1 << 10;
+
+/// True for ENOSPC and EDQUOT.
+pub(super) fn is_full(e: &Error) -> bool {
+    matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. })
+}
 
 impl NativeConnector {
     /// True if dirty chunks or staged records are in memory.
