@@ -473,13 +473,13 @@ impl DatasetBytes {
     }
 }
 
-/// Chunks are encoded in batches of at least so many bytes, or so many chunks.
-const BATCH_MIN_BYTES: u64 = 1 << 20;
-const BATCH_MAX_SMALL: u64 = 4096;
+/// A batch of small chunks has this many bytes, but no more than this many chunks.
+const SMALL_BATCH_BYTES: u64 = 1 << 20;
+const SMALL_BATCH_CHUNKS: u64 = 1024;
 
-/// Number of chunks of `bytes` encoded before they are stored: four per thread, to bound memory,
-/// or more small ones, because to wake the threads takes longer than to encode those.
+/// Number of chunks of `bytes` bytes that are encoded before they are stored: four per thread, to
+/// bound memory. More small ones: waking the threads takes longer than encoding a few of those.
 pub(crate) fn batch_len(env: &Environment, bytes: u64) -> usize {
-    let small = usize::try_from((BATCH_MIN_BYTES / bytes.max(1)).min(BATCH_MAX_SMALL)).unwrap_or(usize::MAX);
+    let small = usize::try_from((SMALL_BATCH_BYTES / bytes.max(1)).min(SMALL_BATCH_CHUNKS)).unwrap_or(usize::MAX);
     env.pool.current_num_threads().max(1).saturating_mul(4).max(small)
 }

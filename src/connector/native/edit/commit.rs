@@ -90,7 +90,11 @@ impl NativeConnector {
         let _ = self.store_before_commit();
         self.file(0)?.store.transaction()?.sync_early();
         self.use_unshaped_to_commit()?;
+        // What was written during the sync. Writers wait until the commit has their lock.
+        let held = editing.hold_writers();
+        let _ = self.store_rounds();
         let change = self.change(&[])?;
+        drop(held);
         change.lead_references(close);
         change.lead_elements(close);
         change.lead_types(close);

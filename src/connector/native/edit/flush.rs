@@ -2,8 +2,8 @@
 //!
 //! Chunks are encoded without a lock; storing them is an operation. A chunk that changes meanwhile
 //! stays dirty and is encoded again later. A thread starts as soon as dirty chunks use half of
-//! their memory. Writers that are faster than the thread wait for it. Before a commit they wait
-//! once little is left to be stored: a commit stores the rest with the exclusive lock.
+//! their memory. Writers that are faster than the thread wait for it. Those that would make more
+//! chunks dirty just before a commit wait, too: it stores what is left with the exclusive lock.
 //!
 //! Dirty chunks that a damaged dataset does not accept are dropped (`write_errors`).
 
@@ -33,7 +33,7 @@ pub(super) enum LogFlush {
 const THREAD_MIN_BYTES: u64 = 4 << 20;
 /// Fewer dirty bytes are left to the commit, bytes.
 const EARLY_MIN_BYTES: u64 = 64 << 10;
-/// Dirty bytes above which writers wait while chunks are stored before a commit.
+/// Dirty bytes above which writers are held back just before a commit.
 const BEFORE_COMMIT_MAX_BYTES: u64 = 1 << 20;
 /// Dirty chunks stored at a time, bytes.
 const STEP_BYTES: u64 = 64 << 20;
@@ -44,7 +44,7 @@ const COMMIT_ROUNDS: usize = 3;
 #[derive(Default)]
 pub(super) struct Flusher {
     state: Mutex<State>,
-    /// Signals that some chunks were stored, or that the thread or a commit ended.
+    /// Signals that some chunks were stored, that the thread ended, or that writers may go on.
     progress: Condvar,
     /// Held while chunks are chosen, encoded and stored, so that none is encoded twice.
     turn: Mutex<()>,
@@ -61,7 +61,7 @@ struct State {
     running: bool,
     /// The thread must end, and none starts again.
     stopped: bool,
-    /// Commits that are stored for.
+    /// Commits that are about to take the lock of writers.
     commits: usize,
 }
 
@@ -130,15 +130,15 @@ impl NativeConnector {
         Ok(())
     }
 
-    /// Waits while a commit is near. The caller holds no lock. Errors: dirty chunks exceed their
-    /// memory and cannot be stored, as on a full disk.
+    /// Waits while a commit holds writers back. The caller holds no lock. Errors: dirty chunks
+    /// exceed their memory and cannot be stored, as on a full disk.
     pub(super) fn admit_write(&self) -> Result<()> {
         self.let_commit_pass()?;
         let many = self.options.environment.dirty.bytes() > self.dirty_budget() || self.options.environment.files_are_full();
         if many { self.bound_dirty() } else { Ok(()) }
     }
 
-    /// Waits until little is left to be stored before a commit.
+    /// Waits while a commit holds writers back and more than a little is dirty.
     fn let_commit_pass(&self) -> Result<()> {
         let (dirty, flusher) = (&self.options.environment.dirty, &self.editing()?.flusher);
         if dirty.bytes() <= BEFORE_COMMIT_MAX_BYTES {
@@ -234,13 +234,16 @@ impl NativeConnector {
         Ok(())
     }
 
-    /// Encodes most dirty chunks before a commit, while other operations continue.
+    /// Stores most dirty chunks before a commit, while other operations continue.
     pub(super) fn store_before_commit(&self) -> Result<()> {
-        let dirty = &self.options.environment.dirty;
-        let flusher = &self.editing()?.flusher;
-        let _near = Near::begin(flusher);
         // Only one round: a file that changes again would be encoded for nothing.
-        self.store(dirty.choose_files(u64::MAX))?;
+        self.store(self.options.environment.dirty.choose_files(u64::MAX))?;
+        self.store_rounds()
+    }
+
+    /// Stores most dirty chunks in memory, also those that become dirty meanwhile.
+    pub(super) fn store_rounds(&self) -> Result<()> {
+        let (dirty, flusher) = (&self.options.environment.dirty, &self.editing()?.flusher);
         for _ in 0..COMMIT_ROUNDS {
             let _turn = flusher.turn();
             if dirty.bytes() < EARLY_MIN_BYTES || self.store(dirty.choose(u64::MAX))? == 0 {
@@ -262,18 +265,19 @@ impl NativeConnector {
     }
 }
 
-/// A commit for which chunks are being stored.
-struct Near<'a>(&'a Flusher);
-
-impl<'a> Near<'a> {
-    fn begin(flusher: &'a Flusher) -> Self {
-        let mut state = flusher.state.lock();
+impl Editing {
+    /// Holds writers back that would make more chunks dirty, until the result is dropped.
+    pub(super) fn hold_writers(&self) -> HeldWriters<'_> {
+        let mut state = self.flusher.state.lock();
         state.commits = state.commits.saturating_add(1);
-        Near(flusher)
+        HeldWriters(&self.flusher)
     }
 }
 
-impl Drop for Near<'_> {
+/// A commit that is about to take the lock of writers.
+pub(super) struct HeldWriters<'a>(&'a Flusher);
+
+impl Drop for HeldWriters<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.commits = state.commits.saturating_sub(1);
