@@ -120,8 +120,9 @@ impl EventLoops {
             state.changes = 0;
             self.begin_long(&mut state);
         }
+        // Parked ones resume when this one blocks.
         let free = state.taking().saturating_add(self.fresh(&state)).saturating_add(state.parked.saturating_sub(state.resuming));
-        // A long one does not take requests any more.
+        // This one is among them unless its request is long.
         let last = free == usize::from(kind != Kind::Long);
         drop(state);
         waiting::arm(kind != Kind::Long);
@@ -346,6 +347,37 @@ mod tests {
             [first, second].iter().for_each(|go| go.store(true, Ordering::SeqCst));
         }
         loops.settle();
+    }
+
+    #[test]
+    fn a_request_that_leaves_no_loop_is_the_last() {
+        // This thread is one of the loops.
+        let event_loops = EventLoops::checking(3, NEVER, BusyPoll::new(false));
+        let is_last = |kind| event_loops.turn(kind).is_last();
+        assert!(!is_last(Kind::Long) && !is_last(Kind::Change));
+        std::thread::scope(|scope| {
+            let hold = |kind, before: fn()| {
+                let ((begun, begins), (end, ends)) = (channel(), channel::<()>());
+                let event_loops = &event_loops;
+                let thread = scope.spawn(move || {
+                    let _turn = event_loops.turn(kind);
+                    before();
+                    begun.send(()).unwrap();
+                    let _ = ends.recv();
+                });
+                begins.recv().unwrap();
+                (end, thread)
+            };
+            let (end, long) = hold(Kind::Long, || {});
+            assert!(!is_last(Kind::Long) && !is_last(Kind::Change));
+            let _blocked = hold(Kind::Change, waiting::may_wait);
+            for kind in [Kind::Long, Kind::Change, Kind::Other] {
+                assert!(is_last(kind), "{kind:?}");
+            }
+            drop(end);
+            long.join().unwrap();
+            assert!(!is_last(Kind::Long) && !is_last(Kind::Change));
+        });
     }
 
     #[test]

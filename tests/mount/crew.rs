@@ -52,7 +52,7 @@ fn programs_that_change_and_sync_at_once_lose_nothing() {
     assert_eq!(h5py(&file, "r", CHECK), "True b'99\\n' 5\n", "{}", mount.log());
 }
 
-/// As many programs as there are event loops change layouts, write large files and sync them; others wait for none.
+/// More programs than there are event loops change layouts and sync what they write; others do not wait for these.
 #[test]
 fn short_requests_do_not_wait_for_long_ones_of_all_loops() {
     let place = Place::new();
@@ -82,7 +82,7 @@ while not ended:
     assert len(os.listdir('names')) == 10 and os.stat('names/3').st_size == 1 and not os.path.exists('names/none')
     served += 1
 for t in threads: t.join()
-# A request that waits for a long one is the last before one of those ends.
+# If requests waited for a change of layout, few would be served before the first change ends.
 print(ended[0] > 20 or ended, all((np.fromfile(f'big{i}') == values).all() for i in range(3)))"#;
     let output = std::process::Command::new(python::with_h5py()).args(["-c", program]).current_dir(mount.place.mnt()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
