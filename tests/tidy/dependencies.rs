@@ -29,10 +29,11 @@ const SEVERAL_VERSIONS: [&str; 4] = ["crypto-common", "digest", "getrandom", "sy
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Packages of the lock file that are built for Linux.
+/// Packages of the lock file that are built here.
 fn packages() -> Vec<Value> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["metadata", "--format-version=1", "--locked", "--offline", "--filter-platform=x86_64-unknown-linux-gnu"]);
+    let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
+    cargo.args(["metadata", "--format-version=1", "--locked", &platform]);
     let output = cargo.current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();

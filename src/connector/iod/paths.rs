@@ -51,7 +51,7 @@ pub(super) fn encode_ordered(name: &[u8], target: &LinkTarget, creation_order: O
         LinkTarget::Hard(_) | LinkTarget::UserDefined(_) => false,
     };
     if is_wrong {
-        return Err(Error::refused(libc::EINVAL, "a link leads to a path without NUL"));
+        return Err(Error::refused(libc::EINVAL, "the path of a link is empty or has a NUL"));
     }
     let target = match target {
         LinkTarget::Hard(id) => Stored::Hard(Address(id.serial())),

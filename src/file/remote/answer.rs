@@ -113,7 +113,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Bad
     first.to_str().map(Some).map_err(|_| bad(format!("its header {name} is not ASCII")))
 }
 
-/// True for short visible ASCII. Listings may have empty ETags.
+/// True for at most `ETAG_MAX` visible ASCII characters; none are an ETag in listings only.
 pub(super) fn may_be_etag(text: &str) -> bool {
     text.len() <= ETAG_MAX && text.bytes().all(|b| b.is_ascii_graphic())
 }

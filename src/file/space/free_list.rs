@@ -52,7 +52,7 @@ impl FreeList {
 
     /// Adds ranges.
     pub(super) fn insert_all(&mut self, ranges: &Ranges) {
-        // To make the indexes again costs as much as some changes of each range.
+        // Making the indexes anew costs as much as changing them for a part of all ranges.
         if ranges.count() <= ONE_BY_ONE_MAX.max(self.ranges.count() / 4) {
             return ranges.iter().for_each(|range| self.insert(range));
         }
