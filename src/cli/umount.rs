@@ -18,6 +18,11 @@ const DAEMON_END_TIMEOUT: Duration = Duration::from_secs(30);
 const OTHER_NAMESPACE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer of a mount that is starting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait while the mount is in use: `df`, `h5dir status` and the like hold each mount for a
+/// moment.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause before a mount that is in use is unmounted again.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Longest wait for the mount table to lose an unmounted mount.
 const MOUNT_TABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -41,13 +46,24 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
         daemon = daemon_liveness::find(&mount);
     }
     let cannot_wait = (alive && daemon.is_empty()) || daemon.is_incomplete();
-    unmount::unmount(&path, args.lazy).map_err(|e| failed(&e))?;
+    detach(&path, args.lazy).map_err(|e| failed(&e))?;
     wait_gone(&path, &mount)?;
     // The daemon of a detached mount ends when its files are closed.
     if args.lazy {
         return Ok(());
     }
     wait_ended(&path, &mount, &daemon, cannot_wait)
+}
+
+/// Removes the mount at `path`; one that is in use is tried for [`BUSY_TIMEOUT`].
+fn detach(path: &Path, lazy: bool) -> Result<(), UnmountError> {
+    let end = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match unmount::unmount(path, lazy) {
+            Err(UnmountError::Busy) if Instant::now() < end => thread::sleep(BUSY_PAUSE),
+            done => return done,
+        }
+    }
 }
 
 /// Waits for the end of the daemon of `mount`, which was at `path`.

@@ -1,5 +1,6 @@
 //! Mounts of configuration files: `h5dir mount NAME`, `--all`, `h5dir config`.
 
+use super::namespace::in_own_namespace;
 use super::python;
 use super::support::{h5dir, is_mounted, run};
 use serde_json::Value;
@@ -251,9 +252,10 @@ fn the_schema_agrees_with_the_program() {
 
 /// Runs `script` as root in a mount namespace with an /etc of its own, and with the folder as `$1`.
 fn with_own_etc(folder: &Folder, script: &str) -> String {
-    let prepare = "set -eu; mount --make-rprivate /; cp -a /etc \"$1/etc\"; rm -rf \"$1/etc/h5dir\"; mkdir \"$1/etc/h5dir\"; mount --bind \"$1/etc\" /etc; h5dir=$2\n";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-c", &format!("{prepare}{script}"), "bash"]).arg(folder.path("")).arg(env!("CARGO_BIN_EXE_h5dir"));
+    let prepare =
+        "set -eu; cp -a /etc \"$1/etc\"; rm -rf \"$1/etc/h5dir\"; mkdir \"$1/etc/h5dir\"; mount --bind \"$1/etc\" /etc; h5dir=$2\n";
+    let mut command = in_own_namespace("bash", &format!("{prepare}{script}"));
+    command.arg(folder.path("")).arg(env!("CARGO_BIN_EXE_h5dir"));
     let output = command.output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{text}");

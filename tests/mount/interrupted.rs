@@ -87,7 +87,7 @@ fn recovery_survives_interrupted_calls() {
     shell(&mount.place.mnt(), "sync copy; dd if=/dev/zero of=copy bs=1000 seek=5 count=90 conv=notrunc status=none; mkdir lost");
     mount.daemon().kill().unwrap();
     mount.daemon().wait().unwrap();
-    assert_eq!(run(h5dir(&["umount", "--lazy"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount", "--lazy"]).arg(mount.place.mnt())), (0, String::new()));
     let recovered = run(&mut interrupted(&["recover", file.to_str().unwrap()], &library, &told));
     assert_eq!(recovered.0, 0, "{}", recovered.1);
     let wanted = mount.place.dir().join("source");

@@ -1,6 +1,7 @@
 //! Mounts on a machine that lacks something: the message names what is missing and what to do.
 
 use super::mounted::copy_fixture;
+use super::namespace::in_own_namespace;
 use super::support::{Place, is_mounted};
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +9,6 @@ use std::process::Command;
 /// In a mount namespace of its own: a /dev with little in it, $1 is a folder of this test. `exec` runs h5dir as nobody.
 const LACKING: &str = r#"
     set -e
-    mount --make-rprivate /
     here=$1 lack=$2
     mkdir "$here/dev"
     for node in 'null 1 3' 'zero 1 5' 'random 1 8' 'urandom 1 9'; do
@@ -47,8 +47,8 @@ fn mount_without(lack: &str) -> String {
     for args in [&["chmod", "-R", "a+rX"][..], &["chown", "-R", "nobody"]] {
         assert!(Command::new(args[0]).args(&args[1..]).arg(here).status().unwrap().success());
     }
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", LACKING, "sh"]).arg(here).arg(lack).env_remove("FUSERMOUNT_PATH");
+    let mut command = in_own_namespace("sh", LACKING);
+    command.arg(here).arg(lack).env_remove("FUSERMOUNT_PATH");
     let output = command.output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), message.lines().count()), (Some(4), 1), "{lack}: {message}");

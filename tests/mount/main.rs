@@ -30,6 +30,7 @@ mod mappings;
 mod modes;
 mod mounted;
 mod names;
+mod namespace;
 mod orders;
 mod others;
 mod posix;

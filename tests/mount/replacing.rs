@@ -31,7 +31,7 @@ fn a_file_of_bytes_takes_the_type_of_the_dataset_that_it_replaces() {
         head -c 12 n >t; cat n >>t; mv t n; head -c 24 m >t; head -c 8 m >>t; mv t m; head -c 8 m >t; mv t one; cat s fixed",
     );
     assert_eq!(shell(&mount, "cat s v rows; stat -c %s n m one"), "text\nx\nb\na\nb\nc\n16\n32\n8\n");
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     assert_eq!(shown(&file, "s"), "('O', (), (), ['k', 'n'], None, 'text')");
     assert_eq!(shown(&file, "fixed"), "('S', (), (), [], None, b'new')");
     assert_eq!(shown(&file, "v"), "('O', (2,), (2,), [], None, ['x', 'b'])");
@@ -51,7 +51,7 @@ fn other_files_replace_the_dataset_with_its_type() {
         printf 01234567 >t; setfattr -n user.own -v x t; mv t one; printf 01 >t; setfattr -n user.h5dir.dtype -v '<i2' t; mv t rows",
     );
     assert_eq!(shell(&mount, "cat s fixed v n one; echo hi >s; cat s"), "a\nb\ntoo longa\nb\nc\nabc01234567hi\n");
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     for (name, kind) in [("s", "u"), ("fixed", "u"), ("v", "u"), ("n", "u"), ("one", "u"), ("rows", "i")] {
         assert!(shown(&file, name).starts_with(&format!("('{kind}', ")), "{name}: {}", shown(&file, name));
     }
@@ -75,7 +75,7 @@ fn bytes_that_would_read_back_as_others_stay_bytes() {
         "head -c 32 /dev/urandom >../r; cp ../r t; mv t scaled; head -c 16 ../r >t; mv t bits; printf 'a\\0b\\nc\\n' >../z; cp ../z t; mv t lines
         echo text >t; mv t huge; cmp ../r scaled; cmp -n 16 ../r bits; cmp ../z lines; cat huge",
     );
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     for name in ["scaled", "bits", "lines", "huge"] {
         assert!(shown(&file, name).starts_with("('u', "), "{name}");
     }
@@ -108,7 +108,7 @@ fn the_fill_value_keeps_its_bytes() {
     );
     let mount = Mount::start(place, &file, &["--read-write"]);
     shell(&mount, "head -c 16 n >t; mv t n");
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     let program = "import numpy as np; print(f['n'].dtype, hex(np.array(f['n'].fillvalue).view('u4')))";
     assert_eq!(h5py(&file, "r", program), "float32 0xffc12345\n");
 }
@@ -122,7 +122,7 @@ fn a_long_file_takes_the_type() {
     let bytes: Vec<u8> = (0..9_000_000u32).flat_map(|n| (n as u16).to_le_bytes()).collect();
     std::fs::write(mount.place.dir().join("long"), &bytes).unwrap();
     shell(&mount, "cp ../long t; mv t n; cmp ../long n");
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     let program = "import numpy as np; print(f['n'].dtype, f['n'].shuffle, (f['n'][:] == np.arange(9000000).astype('i2')).all(), len(f))";
     assert_eq!(h5py(&file, "r", program), "int16 True True 1\n");
 }
@@ -132,7 +132,7 @@ fn a_descriptor_on_the_new_file_stays_valid() {
     let (mount, file) = made();
     let program = "import os; f = open('t', 'wb'); f.write(bytes(8)); f.flush(); os.rename('t', 'n'); f.write(b'\\x07\\x00'); f.close()";
     shell(&mount, &format!("{} -c \"{program}\"", python::with_h5py().display()));
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     assert_eq!(shown(&file, "n"), "('i', (5,), (None,), [], 'gzip', [0, 0, 0, 0, 7])");
 }
 
@@ -143,6 +143,6 @@ fn without_the_option_it_stays_a_file_of_bytes() {
     h5py(&file, "w", MAKE);
     let mount = Mount::start(place, &file, &["--read-write", "--keep-types=off"]);
     shell(&mount, "sed -i s/ADDME/text/ s");
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     assert!(shown(&file, "s").starts_with("('u', (5,)"));
 }

@@ -38,7 +38,7 @@ impl File {
         let mounted = run(h5dir(&["mount", "--read-write"]).args([&self.path, &self.place.mnt()]));
         assert_eq!(mounted.0, 0, "{}", mounted.1);
         shell(&self.place.mnt(), script);
-        assert_eq!(run(h5dir(&["umount"]).arg(self.place.mnt())).0, 0);
+        assert_eq!(run(h5dir(&["umount"]).arg(self.place.mnt())), (0, String::new()));
         self.size()
     }
 
@@ -136,7 +136,7 @@ fn free_space_of_a_killed_session_is_not_used() {
     shell(&mount.place.mnt(), "sync kept");
     mount.daemon().kill().unwrap();
     mount.daemon().wait().unwrap();
-    assert_eq!(run(h5dir(&["umount", "--lazy"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount", "--lazy"]).arg(mount.place.mnt())), (0, String::new()));
     file.session("head -c 150000 /dev/urandom >new; rm b; cp ../b b; cp ../b b2");
     for (name, want) in [("kept", "a"), ("b", "b"), ("b2", "b")] {
         let want = file.place.dir().join(want);
@@ -199,7 +199,7 @@ fn a_file_that_is_described_is_stored_once() {
         std::thread::sleep(Duration::from_millis(200));
     }
     drop(file);
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     assert!(std::fs::metadata(&path).unwrap().len() < 13_500_000);
     h5py(
         &path,

@@ -1,6 +1,7 @@
 //! What other users of the machine can do to mounting, unmounting, and to what is printed.
 
 use super::mounted::copy_fixture;
+use super::namespace::in_own_namespace;
 use super::support::{Place, h5dir, is_mounted, run};
 use h5dir::base::escape::is_unsafe;
 use h5dir::fuse::{mounts, unmount};
@@ -37,7 +38,6 @@ fn abstract_sockets_do_not_concern_umount() {
 const AS_ROOT: &str = r#"
     set -eu
     trap 'echo "failed at line $LINENO" >&2; cat said >&2' ERR
-    mount --make-rprivate /
     mount -t tmpfs -o mode=755 tmpfs /run
     install -d -o 65534 -m 700 /run/user/65534
     mknod -m 666 "$1/fuse" c 10 229
@@ -162,8 +162,8 @@ fn root_unmounts_what_a_user_mounted() {
     let readable = Command::new("chmod").args(["-R", "a+rX"]).arg(place.dir()).status().unwrap();
     assert!(readable.success());
     let python = Path::new("/usr/bin/python3");
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "bash", "-c", AS_ROOT, "bash"]).arg(place.dir()).arg(python);
+    let mut command = in_own_namespace("bash", AS_ROOT);
+    command.arg(place.dir()).arg(python);
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
 }

@@ -1,12 +1,12 @@
 //! Mounts by somebody who is not root: `fusermount3` makes and removes them.
 
+use super::namespace::in_own_namespace;
 use super::support::Place;
 use std::process::Command;
 
 /// Runs a command as `nobody`, in a mount namespace of its own where everybody may open /dev/fuse, as on a desktop.
 const AS_NOBODY: &str = r#"
     set -e
-    mount --make-rprivate /
     mknod -m 666 "$1/fuse" c 10 229
     mount --bind "$1/fuse" /dev/fuse
     exec setpriv --reuid=nobody --clear-groups --inh-caps=-all sh "$1/work.sh" "$1"
@@ -26,8 +26,7 @@ fn users_mount_write_and_unmount() {
     let mut command = Command::new("sh");
     if nix::unistd::geteuid().is_root() {
         readable(Command::new("chown").args(["-R", "nobody"]).arg(&folder));
-        command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", AS_NOBODY, "sh"]);
+        command = in_own_namespace("sh", AS_NOBODY);
     } else {
         command.arg(folder.join("work.sh"));
     }

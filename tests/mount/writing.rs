@@ -96,7 +96,7 @@ fn large_chunks_whose_filters_take_them_as_a_whole() {
     assert!(mount.read("noise") == noise);
     assert_eq!(mount.read("new")[(1 << 20) - 1..][..5], *b"\0abc\0", "of few stored bytes, as is `there`");
     assert_eq!(mount.read("there")[(9 << 20) - 2..][..5], *b"\0xyz\x03");
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     let program = "n, t = f['new'][...], f['there'][...]; m = 1 << 20; \
         print(n[m-1:m+4].tobytes(), n.any() and n[m+3:].any(), t[9*m-2:9*m+3].tobytes(), (t[9*m+2:] == 3).all(), \
         [f[x].id.read_direct_chunk((0,))[0] for x in ('new', 'noise', 'there')])";
@@ -135,7 +135,7 @@ fn chunks_too_large_to_be_changed_in_memory() {
     assert_eq!((write("plain"), write_at("plain", b"e", 1 << 27)), (Ok(()), Ok(())));
     assert!(mount.log().contains("--cache-size"), "{}", mount.log());
     assert_eq!(mount.read("small")[..8], *b"\0\0\0\0\0x\0\0");
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     let program = "p, s, c = f['plain'], f['sevens'], 1 << 27; \
         print(p[4:7].tobytes(), p[c-3:c+3].tobytes(), p[2*c:].any(), p[7:c-2].any(), s[4:7].tobytes(), (s[6:] == 7).all())";
     assert_eq!(h5py(&file, "r", program), "b'\\x00x\\x00' b'\\x00abed\\x00' False False b'\\x07x\\x07' True\n");
@@ -356,7 +356,7 @@ fn what_is_skipped_behind_the_end_reads_as_the_fill_value() {
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert_eq!(said, "40 {5} 404 404\n", "{name}");
     }
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     let program = "print(all((d[10:100] == 5).all() and d[0] == 2 for d in f.values()), len(f))";
     assert_eq!(h5py(&file, "r", program), "True 5\n");
 }
@@ -415,7 +415,7 @@ fn deflated_chunks_are_no_larger_than_those_of_other_programs() {
         let fact = format!(r#"{{"dtype":"<f4","shape":[256,512],"chunks":[128,128],"filters":["shuffle","deflate {level}"]}}"#);
         shell(&mount, &format!("cat {}.bytes >{level}; setfattr -n user.h5dir.dataset -v '{fact}' {level}", theirs.display()));
     }
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     let program = format!(
         "theirs = h5py.File('{}', 'r')
     for level, own in f.items():
@@ -450,7 +450,7 @@ os.kill(int(sys.argv[2]), 9)
         Command::new("timeout").arg("60").arg(python::with_h5py()).args(["-c", &program]).arg(mount.place.mnt()).arg(pid).output();
     assert!(written.as_ref().unwrap().status.success(), "{written:?}");
     mount.daemon().wait().unwrap();
-    assert_eq!(run(h5dir(&["umount", "--lazy"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(h5dir(&["umount", "--lazy"]).arg(mount.place.mnt())), (0, String::new()));
     assert_eq!(run(&mut h5dir(&["recover", file.to_str().unwrap()])).0, 0);
     assert_eq!(h5py(&file, "r", "print([f[f'd{i}'][:].tobytes() for i in range(8)] == [b'first, last'] * 8)"), "True\n");
 }

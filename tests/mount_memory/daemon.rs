@@ -120,6 +120,21 @@ fn umount_waits_for_the_daemon() {
     assert_eq!(daemon.wait(), Some(0));
 }
 
+/// Regression: `umount` gave up at a mount that `df` or `h5dir status` of somebody else held for a moment.
+#[test]
+fn a_mount_in_use_for_a_moment_is_unmounted() {
+    let place = background("1M");
+    let mnt = place.mnt();
+    let file = File::open(mnt.join("data")).unwrap();
+    let user = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(file);
+    });
+    assert_eq!(umount(&[], &mnt), (0, String::new()));
+    user.join().unwrap();
+    assert!(!is_mounted(&mnt));
+}
+
 #[test]
 fn busy_mount_is_kept_unless_lazy() {
     let place = background("1M");
