@@ -12,14 +12,15 @@ use super::operations::{KernelMemory, Operations};
 use super::ownership;
 use super::reload::Reload;
 use super::retry::{ATTEMPTS, consistent, readable};
+use super::sight;
 use super::spec::MountSpec;
 use super::stat::Stat;
 use super::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use super::subtree::subtree;
 use super::times::Times;
 use super::types::{
-    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
-    StoredLink, Whence,
+    Attr, Caller, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened,
+    Sight, Statfs, StoredLink, Whence,
 };
 use super::views::{self, Class, Host};
 use super::xattr;
@@ -303,6 +304,15 @@ impl Operations for ContainerFs {
             xattr::get(&self.mounted, &node, name, &self.failed(&node))
         };
         consistent(&self.mounted, get, |_| ())
+    }
+
+    fn check_sight(&self, ino: Ino, sight: Sight<'_>, caller: Caller) -> FsResult<()> {
+        let _names = self.namespace.lock_shared();
+        let check = || {
+            let node = self.namespace.living(ino)?;
+            sight::check(&self.mounted, &node, sight, caller, &self.failed(&node))
+        };
+        consistent(&self.mounted, check, |()| ())
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {

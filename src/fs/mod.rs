@@ -22,6 +22,7 @@ mod ownership;
 pub mod page_guard;
 mod reload;
 mod retry;
+mod sight;
 pub mod spec;
 mod stat;
 pub mod stored;
@@ -40,7 +41,7 @@ pub use open::open;
 pub use operations::{KernelMemory, Operations};
 pub use spec::{ExternalPolicy, MountSpec, OpenError};
 pub use types::{
-    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
-    StoredLink, Whence,
+    Attr, Caller, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened,
+    Sight, Statfs, StoredLink, Whence,
 };
 pub use views::{label, measurements, status_text};

@@ -3,8 +3,8 @@
 use super::done::{Done, Invalidate};
 use super::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use super::types::{
-    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, StoredLink,
-    Whence,
+    Attr, Caller, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Sight,
+    Statfs, StoredLink, Whence,
 };
 use std::ops::{ControlFlow, Range};
 use std::os::fd::OwnedFd;
@@ -86,6 +86,11 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Value of the extended attribute `name` (whole name, with its namespace).
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
+
+    /// Checks that `caller` may see the paths that a text names. Errors: `EACCES`.
+    fn check_sight(&self, _ino: Ino, _sight: Sight<'_>, _caller: Caller) -> FsResult<()> {
+        Ok(())
+    }
 
     /// Names of the extended attributes, each followed by NUL.
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>>;

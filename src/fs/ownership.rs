@@ -5,7 +5,7 @@ use super::done::Invalidate;
 use super::mounted::Mounted;
 use super::namespace::Node;
 use super::spec::Modes;
-use super::types::{Attr, Changes, Creator, Errno, FileKind, FsResult};
+use super::types::{Attr, Caller, Changes, Creator, Errno, FileKind, FsResult};
 use super::views::{Class, Host, Inode, Owned};
 use crate::base::Error;
 use crate::connector::edit::Edit;
@@ -76,6 +76,38 @@ pub fn show_owned(mounted: &Mounted, owned: &Owned, attr: &mut Attr) {
 pub fn keep_sticky(mounted: &Mounted, stored: &Ownership, attr: &mut Attr) {
     if stored.mode.unwrap_or(mounted.spec.dir_mode) & STICKY != 0 {
         attr.perm &= !(WRITE_BITS & OTHERS_BITS);
+    }
+}
+
+/// Owner and mode of a directory.
+pub struct Directory {
+    uid: u32,
+    gid: u32,
+    mode: u16,
+}
+
+impl Directory {
+    /// True if the class of `caller` has the permission to search.
+    pub fn may_be_searched_by(&self, caller: Caller) -> bool {
+        let shift = match (caller.uid == self.uid, caller.gid == self.gid) {
+            (true, _) => 6,
+            (false, true) => 3,
+            (false, false) => 0,
+        };
+        caller.uid == 0 || (self.mode >> shift) & 1 != 0
+    }
+}
+
+/// Owner and mode of the directory of a group in the main tree, which stores `stored`.
+pub fn directory(mounted: &Mounted, stored: &Ownership) -> Directory {
+    let spec = &mounted.spec;
+    match spec.modes {
+        Modes::Fixed => Directory { uid: spec.uid, gid: spec.gid, mode: spec.dir_mode },
+        _ => Directory {
+            uid: stored.uid.unwrap_or(spec.uid),
+            gid: stored.gid.unwrap_or(spec.gid),
+            mode: stored.mode.map_or(spec.dir_mode, |mode| mode & !spec.umask),
+        },
     }
 }
 

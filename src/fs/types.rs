@@ -175,6 +175,24 @@ pub struct Creator {
     pub mode: u32,
 }
 
+/// A process that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// What a process reads.
+#[derive(Debug, Clone, Copy)]
+pub enum Sight<'a> {
+    /// The extended attribute of this name.
+    Xattr(&'a [u8]),
+    /// The bytes of a file.
+    Bytes,
+}
+
 /// A link as the container stores it. Hard links of files are made by `link`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredLink {

@@ -102,6 +102,27 @@ fn whole_max(fact: &str) -> usize {
     if fact == LINKS { LINKS_MAX } else { VALUE_MAX }
 }
 
+/// What an extended attribute shows.
+pub enum Shown {
+    /// The derived fact of this name.
+    Fact(String),
+    /// The attribute of this name.
+    Attribute(Vec<u8>),
+}
+
+/// The object of `node`, and what of it the extended attribute `name` shows.
+pub fn shown(mounted: &Mounted, node: &Node, name: &[u8]) -> Result<Option<(ObjectId, Shown)>, Error> {
+    let Some(id) = object(node) else { return Ok(None) };
+    if let Some((fact, _)) = fact_piece(name) {
+        return Ok(Some((id, Shown::Fact(fact.to_owned()))));
+    }
+    let Some(name) = name.strip_prefix(USER) else { return Ok(None) };
+    Ok(meaning(&*mounted.connector, &mounted.cut_names, id, name)?.map(|meaning| match meaning {
+        Meaning::Fact(fact) => (id, Shown::Fact(fact.to_owned())),
+        Meaning::Attribute(name) => (id, Shown::Attribute(name)),
+    }))
+}
+
 /// The derived fact `name` of `node`, of at most `limit` bytes.
 pub fn fact(mounted: &Mounted, node: &Node, name: &str, limit: u64, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
     let Some(id) = object(node) else { return Err(Errno(libc::ENODATA)) };

@@ -13,7 +13,7 @@ use super::reply::{
     absent, clears_set_id, creator, errno, file_attr, file_type, ino, listed, may, open_flags, open_mode, reply_empty, reply_xattr, time,
 };
 use super::served::Served;
-use crate::fs::{Changes, Errno, Handle, OpenMode, Operations, Whence};
+use crate::fs::{Changes, Errno, Handle, OpenMode, Operations, Sight, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData,
@@ -152,13 +152,17 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn open(&self, _req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(Kind::Other);
         let mode = open_mode(flags);
         if mode.write && !self.served.writable {
             return reply.error(fuser::Errno::EROFS);
         }
-        match guard("open", ino(n), || self.served.operations.open(ino(n), mode)) {
+        let open = || {
+            self.served.check_sight(req, n, Sight::Bytes)?;
+            self.served.operations.open(ino(n), mode)
+        };
+        match guard("open", ino(n), open) {
             Ok(opened) => {
                 let (handle, flags) = (FileHandle(opened.handle.0), open_flags(&opened));
                 match self.served.passthrough.backing(&*self.served.operations, n, opened.handle, |file| reply.open_backing(file)) {
@@ -271,14 +275,18 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn getxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let _turn = self.turn(Kind::Other);
         // `ls -l` and `exec` ask for security.* and system.* of every file. After EOPNOTSUPP they
         // ask no more in this file system.
         if !name.as_bytes().starts_with(b"user.") {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }
-        reply_xattr(guard("getxattr", ino(n), || self.served.operations.getxattr(ino(n), name.as_bytes())), size, reply);
+        let get = || {
+            self.served.check_sight(req, n, Sight::Xattr(name.as_bytes()))?;
+            self.served.operations.getxattr(ino(n), name.as_bytes())
+        };
+        reply_xattr(guard("getxattr", ino(n), get), size, reply);
     }
 
     fn listxattr(&self, _req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {

@@ -7,8 +7,8 @@ use super::passthrough::Passthrough;
 use super::reply::{errno, file_attr, ino, open_flags, reply_empty};
 use crate::base::metrics;
 use crate::fs::page_guard::PageGuard;
-use crate::fs::{Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Opened, Operations};
-use fuser::{FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyWrite};
+use crate::fs::{Caller, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Opened, Operations, Sight};
+use fuser::{FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyWrite, Request};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,6 +35,15 @@ impl Served {
         let (writable, kernel) = (operations.is_writable(), Kernel::default());
         let (pages, passthrough) = (PageInvalidation::new(kernel.clone()), Passthrough::default());
         Served { operations, writable, times, kernel, pages, passthrough }
+    }
+
+    /// Checks that the process of `req` may see the paths that a text names. Root may, and the user
+    /// of this process, who can read the file itself.
+    pub(super) fn check_sight(&self, req: &Request, n: INodeNo, sight: Sight<'_>) -> FsResult<()> {
+        match req.uid() == 0 || req.uid() == nix::unistd::geteuid().as_raw() {
+            true => Ok(()),
+            false => self.operations.check_sight(ino(n), sight, Caller { uid: req.uid(), gid: req.gid() }),
+        }
     }
 
     /// Answers a read of `size` bytes. `direct`: past the page cache.

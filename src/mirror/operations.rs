@@ -11,7 +11,7 @@ use crate::fs::open::{Directory, Entry as HostEntry};
 use crate::fs::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, ROOT, Statfs, Whence,
 };
-use crate::fs::{Done, KernelMemory, Operations};
+use crate::fs::{Caller, Done, KernelMemory, Operations, Sight};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use std::ffi::OsStr;
@@ -288,6 +288,15 @@ impl Operations for MirrorFs {
             return Err(Errno(libc::ENODATA));
         }
         self.xattr(&node, |path| xattr::get_deref(path, OsStr::from_bytes(name)))?.ok_or(Errno(libc::ENODATA))
+    }
+
+    fn check_sight(&self, ino: Ino, sight: Sight<'_>, caller: Caller) -> FsResult<()> {
+        let node = self.node(ino)?;
+        if node.what.container().is_none() {
+            return Ok(());
+        }
+        let (used, inner) = self.enter(&node, false)?;
+        used.open.operations.check_sight(inner, sight, caller)
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {

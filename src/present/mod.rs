@@ -22,6 +22,7 @@ mod numpy;
 pub(crate) mod parse;
 mod references;
 mod region;
+pub mod targets;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

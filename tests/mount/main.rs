@@ -42,6 +42,7 @@ mod ranges;
 mod readonly;
 mod replacing;
 mod side_views;
+mod sight;
 mod space;
 mod sparse;
 mod stat;

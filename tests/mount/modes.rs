@@ -2,11 +2,11 @@
 
 use super::mounted::Mount;
 use super::python;
-use super::support::{Place, eventually, h5dir, is_mounted, run};
+use super::support::{Place, h5dir, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn created(libver: &str, options: &[&str]) -> (Mount, PathBuf) {
+pub(super) fn created(libver: &str, options: &[&str]) -> (Mount, PathBuf) {
     let place = Place::new();
     let file = place.dir().join("new.h5");
     assert_eq!(run(&mut h5dir(&["create", "--libver", libver, file.to_str().unwrap()])), (0, String::new()));
@@ -14,7 +14,7 @@ fn created(libver: &str, options: &[&str]) -> (Mount, PathBuf) {
 }
 
 /// The output of a script in the directory of the mountpoint. All of its commands must succeed.
-fn shell(mount: &Mount, script: &str) -> String {
+pub(super) fn shell(mount: &Mount, script: &str) -> String {
     let mut command = Command::new("timeout");
     let output = command.args(["120", "bash", "-euo", "pipefail", "-c", script]).current_dir(mount.place.dir()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -22,18 +22,17 @@ fn shell(mount: &Mount, script: &str) -> String {
     said
 }
 
-fn unmount(mount: &Mount) {
-    eventually("it can be unmounted", || run(h5dir(&["umount"]).arg(mount.place.mnt())).0 == 0);
-    eventually("it is unmounted", || !is_mounted(&mount.place.mnt()));
+pub(super) fn unmount(mount: &Mount) {
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
 }
 
-fn h5py(file: &Path, program: &str) {
+pub(super) fn h5py(file: &Path, program: &str) {
     let program = format!("import sys, numpy, h5py\nwith h5py.File(sys.argv[1], 'r+') as f:\n{program}\n");
     let output = Command::new(python::with_h5py()).args(["-c", &program]).arg(file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 

@@ -10,7 +10,7 @@ use crate::fs::types::{
     Whence,
 };
 use crate::fs::views::TREE;
-use crate::fs::{Done, FileKind, Invalidate, Operations};
+use crate::fs::{Caller, Done, FileKind, Invalidate, Operations, Sight};
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::time::Duration;
@@ -176,6 +176,11 @@ impl Operations for TreesFs {
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         let at = self.at(ino)?;
         at.fs().getxattr(at.ino(), name)
+    }
+
+    fn check_sight(&self, ino: Ino, sight: Sight<'_>, caller: Caller) -> FsResult<()> {
+        let at = self.at(ino)?;
+        at.fs().check_sight(at.ino(), sight, caller)
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {

@@ -91,6 +91,10 @@ impl View for Json {
         "json"
     }
 
+    fn names_targets(&self) -> bool {
+        true
+    }
+
     fn root(&self, group: ObjectId) -> Item {
         Json.group(group)
     }

@@ -229,6 +229,11 @@ pub trait View: Send + Sync {
         false
     }
 
+    /// True when the files show what references name, by path.
+    fn names_targets(&self) -> bool {
+        false
+    }
+
     /// True when only the owner of the mount may read the files.
     fn is_private(&self) -> bool {
         false
