@@ -53,7 +53,7 @@ use std::sync::Arc;
 
 /// Registered filters.
 pub mod filters {
-    pub use crate::filter::registry::{DEFLATE, FLETCHER32, name_of};
+    pub use crate::filter::registry::{DEFLATE, FLETCHER32, RESERVED, id_of, name_of, registered_name};
 }
 
 /// Result of a connector operation.

@@ -21,6 +21,7 @@
 use crate::base::datatype::{ByteOrder, Class, Datatype};
 use crate::base::filter_spec::FilterSpec;
 use crate::base::{Address, Error, Result};
+use crate::filter::registry;
 
 const STRUCTURE: &str = "filter pipeline message";
 
@@ -69,7 +70,7 @@ impl Subject<'_> {
             32008 => self.bitshuffle(given),
             _ => given.clone(),
         };
-        let name = if filter.name.is_empty() { stored_name(filter.id).into() } else { filter.name.clone() };
+        let name = if filter.name.is_empty() { registry::stored_name(filter.id).into() } else { filter.name.clone() };
         Ok(FilterSpec { id: filter.id, flags: filter.flags, name, cd_values })
     }
 
@@ -185,17 +186,6 @@ impl Subject<'_> {
 
 fn narrow(filter: &str, n: u64) -> Result<u32> {
     u32::try_from(n).or_else(|_| refuse(filter, "a chunk of 2^32 bytes or more"))
-}
-
-/// The filter name that libhdf5 stores; empty for filters it does not know.
-fn stored_name(id: u16) -> &'static str {
-    match id {
-        4 | 307 | 1..=3 | 5 | 6 | 32000 | 32001 | 32026 => crate::filter::name_of(id),
-        32004 => "HDF5 lz4 filter; see https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md",
-        32008 => "bitshuffle; see https://github.com/kiyo-masui/bitshuffle",
-        32015 => "HDF5 zstd filter; see https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md",
-        _ => "",
-    }
 }
 
 /// Size, byte order and bit position of a number type.

@@ -7,7 +7,7 @@ use super::parse::variable_string;
 use super::value::value_text;
 use super::{defined_fact, link_order, named_types, number, parse, references, text, type_json};
 use crate::base::{Error, Result};
-use crate::connector::filters::name_of;
+use crate::connector::filters::{name_of, registered_name};
 use crate::connector::log::DatasetInLog;
 use crate::connector::usual_fill_time;
 use crate::connector::{
@@ -334,7 +334,7 @@ fn filters(filters: &[FilterSpec]) -> Value {
     let one = |f: &FilterSpec| {
         // The library's and registered names, else the one stored in the file, else the kind of
         // number.
-        let known = !matches!(name_of(f.id), "testing" | "private" | "unregistered");
+        let known = registered_name(f.id).is_some();
         let name = if known || f.name.is_empty() { name_of(f.id).to_string() } else { f.display_name().into_owned() };
         json!({"id": f.id, "name": name, "flags": f.flags, "values": f.cd_values, "known": f.is_known()})
     };

@@ -15,10 +15,8 @@ use super::node::{Fields, Node};
 use super::{invalid, shown};
 use crate::base::filter_spec::FilterSpec;
 use crate::base::{Result, limits};
-use crate::connector::filters::{DEFLATE, FLETCHER32, name_of};
+use crate::connector::filters::{self, DEFLATE, FLETCHER32, RESERVED, registered_name};
 
-/// First number of filters that are not libhdf5's own; only their names are stored.
-const FILTER_RESERVED: u16 = 256;
 const LZF: u16 = 32000;
 /// Level of deflate when none is given, as h5py's.
 const DEFLATE_LEVEL: u32 = 4;
@@ -89,7 +87,7 @@ fn object(node: &Node) -> Result<FilterSpec> {
         (None, None) => return Err(invalid("a filter has neither id nor name")),
     };
     // Names that say nothing about the filter are shown in place of none.
-    if let Some(name) = name.filter(|n| filter.id >= FILTER_RESERVED && !matches!(*n, "testing" | "private" | "unregistered")) {
+    if let Some(name) = name.filter(|n| filter.id >= RESERVED && !matches!(*n, "testing" | "private" | "unregistered")) {
         if name.contains('\0') || name.len() > 255 {
             return Err(invalid("a filter's name is too long or holds a NUL"));
         }
@@ -119,27 +117,14 @@ fn id_of(name: &str) -> Option<u16> {
     if let Ok(id) = name.parse::<u16>() {
         return Some(id);
     }
-    let name = match name.as_str() {
-        "gzip" | "zlib" => "deflate",
-        "bz2" => "bzip2",
-        "zstandard" => "zstd",
-        "scale-offset" | "scale_offset" => "scaleoffset",
-        "bshuf" => "bitshuffle",
-        "testing" | "private" | "unregistered" => return None,
-        other => other,
-    };
-    (1..=6).chain(FILTER_RESERVED..=511).chain(32000..=32100).find(|&id| name_of(id) == name)
+    filters::id_of(&name)
 }
 
 /// The filter `id` with the parameters that HDF5 programs use by default.
 fn default_of(id: u16) -> FilterSpec {
     // A chunk that deflate cannot make smaller is stored without; a checksum is never left out.
-    let optional = id != FLETCHER32 && id < FILTER_RESERVED || id == LZF;
-    let name = match name_of(id) {
-        "testing" | "private" | "unregistered" => "",
-        _ if id < FILTER_RESERVED => "",
-        name => name,
-    };
+    let optional = id != FLETCHER32 && id < RESERVED || id == LZF;
+    let name = registered_name(id).filter(|_| id >= RESERVED).unwrap_or_default();
     let cd_values = if id == DEFLATE { vec![DEFLATE_LEVEL] } else { Vec::new() };
     FilterSpec { id, flags: u16::from(optional), name: name.as_bytes().to_vec(), cd_values }
 }
