@@ -149,36 +149,117 @@ fn expand(prefix: &str, tree: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Files that each file imports, by path. Files that only re-export are seen through.
-fn imports(all: &[Source]) -> BTreeMap<&str, BTreeSet<&str>> {
-    let modules = modules(all);
-    let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (module, s) in &modules {
-        if is_face(s) || s.test.iter().all(|test| *test) {
+/// Names that the file re-exports, with the paths that they stand for.
+fn reexports(s: &Source) -> Vec<(String, String)> {
+    let code: String = s.product().map(|(_, line)| format!("{line}\n")).collect();
+    let mut found = Vec::new();
+    for statement in code.split(';') {
+        let Some((head, tree)) = statement.rsplit_once("use ") else { continue };
+        let visibility = head.rsplit('\n').next().unwrap_or_default().trim();
+        if !visibility.starts_with("pub") {
             continue;
         }
+        let mut leaves = Vec::new();
+        expand_named("", tree, &mut leaves);
+        found.extend(leaves);
+    }
+    found
+}
+
+/// Adds the names and paths of the use tree `tree` to `out`.
+fn expand_named(prefix: &str, tree: &str, out: &mut Vec<(String, String)>) {
+    let mut paths = Vec::new();
+    // `expand` leaves aliases out.
+    for part in split_tree(prefix, tree) {
+        let (path, alias) = part.split_once(" as ").map_or((part.as_str(), None), |(path, alias)| (path, Some(alias.trim())));
+        let path = path.trim().trim_end_matches("::self").to_owned();
+        let name = alias.unwrap_or_else(|| path.rsplit("::").next().unwrap_or_default()).to_owned();
+        paths.push((name, path));
+    }
+    out.append(&mut paths);
+}
+
+/// The leaves of the use tree `tree`, with their aliases.
+fn split_tree(prefix: &str, tree: &str) -> Vec<String> {
+    let marked = tree.replace(" as ", "@as@");
+    let mut out = Vec::new();
+    expand(prefix, &marked, &mut out);
+    out.iter().map(|leaf| leaf.replace("@as@", " as ")).collect()
+}
+
+/// `path` as it is seen from `module`, from the root of the crate, and how many parts of it are
+/// those of the module that it begins at.
+fn absolute(module: &[&str], path: &str) -> (Vec<String>, usize) {
+    let mut parts = path.split("::").map(str::trim).peekable();
+    let mut at = match parts.peek() {
+        Some(&"crate") => {
+            parts.next();
+            Vec::new()
+        }
+        _ => module.to_vec(),
+    };
+    while parts.next_if_eq(&"super").is_some() {
+        at.pop();
+    }
+    let begin = at.len();
+    at.extend(parts.filter(|part| *part != "self"));
+    (at.into_iter().map(str::to_owned).collect(), begin)
+}
+
+/// Re-exports that one path leads through, at most.
+const REEXPORTS_MAX: usize = 8;
+
+/// Files of the tree, and what each re-exports.
+struct Tree<'a> {
+    modules: BTreeMap<Vec<&'a str>, &'a Source>,
+    reexports: BTreeMap<&'a str, Vec<(String, String)>>,
+}
+
+impl<'a> Tree<'a> {
+    /// The file that defines what `path` names, which begins at the module of its first `begin`
+    /// parts. `None`: that module itself does, or none.
+    fn definition(&self, (path, begin): (&[String], usize), depth: usize) -> Option<&'a Source> {
+        let (mut at, mut file): (Vec<&str>, _) = (Vec::new(), None);
+        let mut rest = path.iter().peekable();
+        while let Some(part) = rest.peek() {
+            at.push(part.as_str());
+            match self.modules.get(&at) {
+                Some(found) => file = Some(*found),
+                None => {
+                    at.pop();
+                    break;
+                }
+            }
+            rest.next();
+        }
+        let file = file?;
+        let defined = (at.len() > begin).then_some(file);
+        let Some(name) = rest.next().filter(|_| depth < REEXPORTS_MAX) else { return defined };
+        for (shown, path) in self.reexports.get(file.path.as_str()).into_iter().flatten() {
+            if shown == name {
+                let (target, begin) = absolute(&at, path);
+                if let Some(found) = self.definition((&target, begin), depth + 1).filter(|found| found.path != file.path) {
+                    return Some(found);
+                }
+            }
+        }
+        defined
+    }
+}
+
+/// Files that each file imports, by path. Names that are re-exported are those of the file that
+/// defines them.
+fn imports(all: &[Source]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let modules = modules(all);
+    let reexports = modules.values().map(|s| (s.path.as_str(), reexports(s))).collect();
+    let tree = Tree { modules, reexports };
+    let is_test = |s: &Source| s.test.iter().all(|test| *test);
+    let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (module, s) in tree.modules.iter().filter(|(_, s)| !is_face(s) && !is_test(s)) {
         for path in used_paths(s) {
-            let mut at: Vec<&str> = Vec::new();
-            let mut parts = path.split("::").peekable();
-            match parts.peek() {
-                Some(&"crate") => drop(parts.next()),
-                Some(&"super") => {
-                    at = module.clone();
-                    while parts.next_if_eq(&"super").is_some() {
-                        at.pop();
-                    }
-                }
-                _ => at.clone_from(module),
-            }
-            let mut target = None;
-            for part in parts {
-                at.push(part.trim());
-                match modules.get(&at) {
-                    Some(file) => target = Some(*file),
-                    None => break,
-                }
-            }
-            if let Some(target) = target.filter(|t| t.path != s.path && !is_face(t) && !t.test.iter().all(|test| *test)) {
+            let (path, begin) = absolute(module, &path);
+            let target = tree.definition((&path, begin), 0);
+            if let Some(target) = target.filter(|t| t.path != s.path && !is_face(t) && !is_test(t)) {
                 edges.entry(&s.path).or_default().insert(&target.path);
             }
         }
@@ -217,4 +298,18 @@ fn use_trees_are_expanded() {
     let mut out = Vec::new();
     expand("", "crate::a::{self, b::{C, D as E}, f}", &mut out);
     assert_eq!(out, ["crate::a::self", "crate::a::b::C", "crate::a::b::D", "crate::a::f"]);
+}
+
+#[test]
+fn reexports_are_followed() {
+    let source = |path: &str, code: &str| Source::new(path, code.to_owned());
+    let all = [
+        source("src/a/mod.rs", "mod b;\nmod c;\npub(crate) use b::{B, X as Y};\npub use c::C;\n"),
+        source("src/a/b.rs", "use super::C;\nstruct B;\n"),
+        source("src/a/c.rs", "use super::Y;\nstruct C;\n"),
+        source("src/d.rs", "use crate::a::{self, B};\nuse super::E;\nstruct D;\n"),
+    ];
+    let edges = imports(&all);
+    let of = |file: &str| edges.get(file).into_iter().flatten().copied().collect::<Vec<_>>();
+    assert_eq!((of("src/a/b.rs"), of("src/a/c.rs"), of("src/d.rs")), (vec!["src/a/c.rs"], vec!["src/a/b.rs"], vec!["src/a/b.rs"]));
 }

@@ -1,12 +1,9 @@
-//! Opens the dataset of an anchor.
+//! The object of a dataset in a log: what it has as attributes.
 
-use super::records::{self, RecordAnchor};
-use super::released::{self, ReleasedAnchor};
-use crate::base::Result;
-use crate::base::shape::{Extent, Shape};
-use crate::dataset::layout::parts::Parts;
-use crate::dataset::layout::traits::Layout;
-use crate::format::message::dataspace::Dataspace;
+use super::records::RecordLog;
+use super::released::ReleasedLog;
+use crate::base::shape::Shape;
+use std::sync::Arc;
 
 /// Name of the layout.
 pub(in crate::dataset::layout) const NAME: &str = "log";
@@ -27,20 +24,22 @@ pub(crate) enum InLog {
     Released(ReleasedAnchor),
 }
 
-/// Opens the layout if the dataset object is an anchor, and sets the extent of the dataset.
-pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
-    if parts.space.extent == Extent::Simple {
-        return Ok(None);
-    }
-    let Some(anchor) = parts.surroundings.anchor()? else { return Ok(None) };
-    *parts.space = Dataspace::of(&anchor.shape, 2);
-    let (dims, element_size) = (&parts.space.dims, parts.datatype.element_size());
-    Ok(Some(match anchor.log {
-        InLog::Records(anchor) => {
-            // Also one that has grown to its maximum: it can become shorter.
-            let resizes = parts.space.max_dims.is_some();
-            records::open(anchor, dims, element_size, resizes, parts.number)
-        }
-        InLog::Released(anchor) => released::open(anchor, dims, element_size, parts.number),
-    }))
+/// A dataset object whose elements are in a log of records.
+pub(crate) struct RecordAnchor {
+    /// Its ID in the log.
+    pub(crate) id: u64,
+    /// New records are deflated.
+    pub(crate) deflate: bool,
+    /// The log.
+    pub(crate) log: Arc<RecordLog>,
+}
+
+/// A dataset object whose elements are in a log of the released log VOL.
+pub(crate) struct ReleasedAnchor {
+    /// Its ID in the log.
+    pub(crate) id: i32,
+    /// The file was written before version 1.4.
+    pub(crate) legacy: bool,
+    /// The log.
+    pub(crate) log: Arc<ReleasedLog>,
 }

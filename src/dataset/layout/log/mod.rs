@@ -6,14 +6,14 @@
 
 mod anchor;
 mod block_index;
+mod open;
 mod piece;
 mod records;
 mod released;
 
-pub(crate) use anchor::{Anchor, InLog};
-pub(super) use anchor::{NAME, open};
+pub(super) use anchor::NAME;
+pub(crate) use anchor::{Anchor, InLog, RecordAnchor, ReleasedAnchor};
+pub(super) use open::open;
 pub(in crate::dataset::layout) use records::Create;
-pub(crate) use records::{
-    LogDataset, LogGroup, LogState, LogTotals, Metadata, RecordAnchor, RecordLog, ReleasedGroup, ReleasedMember, Run,
-};
-pub(crate) use released::{LogFile, ReleasedAnchor, ReleasedLog};
+pub(crate) use records::{LogDataset, LogGroup, LogState, LogTotals, Metadata, RecordLog, ReleasedGroup, ReleasedMember, Run};
+pub(crate) use released::{LogFile, ReleasedLog};

@@ -31,7 +31,6 @@ mod upkeep;
 pub(crate) use batch::Metadata;
 pub(crate) use dataset::{LogDataset, LogGroup, ReleasedGroup, ReleasedMember, State as LogState};
 pub(in crate::dataset::layout) use layout::Create;
-pub(crate) use layout::RecordAnchor;
 pub(super) use layout::open;
 pub(crate) use log::RecordLog;
 pub(crate) use runs::Run;

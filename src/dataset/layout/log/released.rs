@@ -11,5 +11,4 @@ mod dump;
 mod layout;
 
 pub(crate) use directory::{LogFile, ReleasedLog};
-pub(crate) use layout::ReleasedAnchor;
 pub(super) use layout::open;

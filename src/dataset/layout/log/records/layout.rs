@@ -8,7 +8,7 @@ use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, Records, refuse};
 use crate::dataset::environment::Environment;
-use crate::dataset::layout::log::anchor::NAME;
+use crate::dataset::layout::log::anchor::{NAME, RecordAnchor};
 use crate::dataset::layout::log::piece::{DeflatedData, part_of};
 use crate::dataset::layout::traits::{
     DatasetBytes, Description, Layout, Logged, Measure, Operation, Progress, Seek, StoredVolume, Written,
@@ -106,16 +106,6 @@ impl CreateLayout for Create {
         };
         Ok(DataLayout { version: 3, class: Class::Compact { data, dims: Vec::new() } })
     }
-}
-
-/// A dataset object whose elements are in a log of records.
-pub(crate) struct RecordAnchor {
-    /// Its ID in the log.
-    pub(crate) id: u64,
-    /// New records are deflated.
-    pub(crate) deflate: bool,
-    /// The log.
-    pub(crate) log: Arc<RecordLog>,
 }
 
 /// A dataset in a log of records.

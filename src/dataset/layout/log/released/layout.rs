@@ -1,13 +1,12 @@
 //! The layout of a dataset in a released log.
 
 use super::super::block_index::{BlockIndex, Piece, Stored, Write};
-use super::directory::ReleasedLog;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::contiguous;
-use crate::dataset::layout::log::anchor::NAME;
+use crate::dataset::layout::log::anchor::{NAME, ReleasedAnchor};
 use crate::dataset::layout::log::piece::{DeflatedData, part_of};
 use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::format::log::released::{EntryShape, NAME as STRUCTURE};
@@ -15,16 +14,6 @@ use crate::meta::extent;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// A dataset object whose elements are in a log of the released log VOL.
-pub(crate) struct ReleasedAnchor {
-    /// Its ID in the log.
-    pub(crate) id: i32,
-    /// The file was written before version 1.4.
-    pub(crate) legacy: bool,
-    /// The log.
-    pub(crate) log: Arc<ReleasedLog>,
-}
 
 /// A dataset in a released log.
 struct Released {
