@@ -20,6 +20,7 @@ mod open_files;
 pub mod operations;
 mod ownership;
 pub mod page_guard;
+mod reasons;
 mod reload;
 mod retry;
 mod sight;

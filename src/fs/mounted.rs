@@ -5,6 +5,7 @@ use super::defined_facts::DefinedFacts;
 use super::errno::errno;
 use super::long_facts::LongFacts;
 use super::name::NAME_MAX;
+use super::reasons::Reasons;
 use super::spec::{ExternalPolicy, MountSpec};
 use super::types::{CloseError, Errno, FsResult, Statfs, Version};
 use super::views::{Buffers, Context, Host};
@@ -52,6 +53,8 @@ pub struct Mounted {
     pub long_facts: LongFacts,
     /// Facts of defined elements.
     pub defined_facts: DefinedFacts,
+    /// Why operations on objects failed.
+    pub reasons: Reasons,
     /// How often set-ID bits were set on a file.
     pub set_id_changes: AtomicU64,
     /// Nodes that the kernel knows.
@@ -84,6 +87,7 @@ impl Mounted {
         Mounted {
             long_facts: LongFacts::default(),
             defined_facts: DefinedFacts::default(),
+            reasons: Reasons::default(),
             changes: AtomicU64::new(0),
             set_id_changes: AtomicU64::new(0),
             connector,
@@ -190,6 +194,7 @@ impl Mounted {
         }
         drop(logged);
         self.long_facts.forget(id);
+        self.reasons.forget(id);
         self.cut_names.forget(Names::Links(id));
         self.cut_names.forget(Names::Attributes(id));
     }
@@ -273,12 +278,14 @@ impl Mounted {
 
 impl Host for Mounted {
     fn failed(&self, id: Option<ObjectId>, e: &Error) -> Errno {
+        id.inspect(|id| self.reasons.note(*id, e));
         self.log_failure(id, e);
         errno(e)
     }
 
     /// A change that is impossible because of what the object is says why.
     fn refused(&self, id: Option<ObjectId>, e: &Error) -> Errno {
+        id.inspect(|id| self.reasons.note(*id, e));
         match e {
             Error::Refused { errno, .. } if !matches!(*errno, libc::EPERM | libc::EFBIG | libc::EINVAL | libc::EOPNOTSUPP) => {}
             _ => self.log_failure(id, e),

@@ -48,6 +48,8 @@ const SETTABLE: [&str; 14] = [
 const COMMENT: &str = "comment";
 /// Fact with all defined elements, for commands that have room for them.
 const ALL_DEFINED: &str = "all-defined";
+/// Fact with the reason of the last failure.
+const ERROR_FACT: &[u8] = b"error";
 /// Fact with the link name of a file whose own name is escaped.
 const NAME_FACT: &[u8] = b"name";
 
@@ -147,6 +149,9 @@ fn value(mounted: &Mounted, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>,
     if let Some(fact) = name.strip_prefix(FACTS) {
         if fact == NAME_FACT {
             return Ok(node.other_link_name().map(|n| n.into_vec()));
+        }
+        if fact == ERROR_FACT {
+            return Ok(object(node).and_then(|id| mounted.reasons.last(id)).map(String::into_bytes));
         }
         let (Some(id), Ok(fact)) = (object(node), std::str::from_utf8(fact)) else { return Ok(None) };
         if present::is_defined_fact(fact) && connector.info(id)?.kind == ObjectKind::Dataset {

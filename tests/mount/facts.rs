@@ -299,3 +299,18 @@ fn comments_are_shown_and_set() {
     assert [of(name) for name in ('g', 'new', 'd')] == [b'', b'a new one', b'of d']",
     );
 }
+
+/// The errno of a refusal, `EINVAL` above all, does not say what was wrong.
+#[test]
+fn the_reason_of_the_last_failure_is_a_fact_of_the_file() {
+    let (mount, _) = empty("v110");
+    let script = r#"cd mnt; head -c 800 /dev/zero >f; reason() { getfattr --only-values -n user.h5dir.error $1 2>/dev/null && echo || echo none; }
+        reason f
+        setfattr -n user.h5dir.dataset -v '{"dtype": "<f9"}' f 2>/dev/null && exit 1; reason f
+        setfattr -n user.h5dir.dataset -v '{"dtype": "<f8", "chunks": [0]}' f 2>/dev/null && exit 1; reason f
+        getfattr -d f; reason .; echo x >g; reason g"#;
+    let (done, said) = shell(mount.place.dir(), script);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(done && lines.len() == 5 && [lines[0], lines[3], lines[4]] == ["none"; 3], "{said}");
+    assert!(lines[1].contains("<f9") && lines[2].contains("chunk") && !lines[2].contains("<f9"), "{said}");
+}

@@ -107,6 +107,7 @@ impl XattrEditor {
             Error::Refused { errno: libc::EINVAL | libc::ERANGE | libc::EOPNOTSUPP | libc::E2BIG, .. } => {
                 let path = String::from_utf8_lossy(&node.place().name).into_owned();
                 tracing::warn!("{}: {path}: {e}", escaped(&self.mounted.spec.file));
+                id.inspect(|id| self.mounted.reasons.note(*id, &e));
                 errno(&e)
             }
             _ => self.mounted.refused(id, &e),
