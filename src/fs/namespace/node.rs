@@ -226,8 +226,7 @@ const BY_PATH: u64 = 1 << 63;
 /// The number of `item` that does not depend on where it is.
 fn object_number(item: &Item) -> Option<Ino> {
     let (space, id) = (item.view.number_space(item)?, item.object()?);
-    let hint = id.inode_hint().filter(|_| space < 4)?;
-    Some(Ino(BY_OBJECT | space << 60 | hint))
+    Some(Ino(BY_OBJECT | space.bits() << 60 | id.inode_hint()?))
 }
 
 /// True for the number of an object, which does not depend on its names.

@@ -5,7 +5,7 @@ use super::context::{Context, Effects};
 use super::elements::{dataset_extent, dataset_resize, dataset_size, dataset_write};
 use super::links::LinkView;
 use super::object;
-use super::view::{Child, Class, EditView, Extent, Inode, Item, View, Visit};
+use super::view::{Child, Class, EditView, Extent, Inode, Item, NumberSpace, View, Visit};
 use crate::base::Result;
 use crate::connector::{Form, ObjectId, ObjectKind};
 use crate::fs::types::{Errno, FsResult};
@@ -50,8 +50,8 @@ impl View for Exact {
         Ok(Some(Box::new(Elements::open(cx.connector, id, Form::Exact, cx.changing, None)?)))
     }
 
-    fn number_space(&self, item: &Item) -> Option<u64> {
-        (item.class == Class::Dataset).then_some(1)
+    fn number_space(&self, item: &Item) -> Option<NumberSpace> {
+        (item.class == Class::Dataset).then_some(NumberSpace::Exact)
     }
 
     fn edit(&self) -> Option<&'static dyn EditView> {

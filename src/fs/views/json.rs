@@ -7,7 +7,7 @@
 use super::bytes::{Bytes, Text};
 use super::context::Context;
 use super::links::LinkView;
-use super::view::{Child, Class, Inode, Item, View, Visit};
+use super::view::{Child, Class, Inode, Item, NumberSpace, View, Visit};
 use crate::base::Result;
 use crate::connector::{ObjectId, ObjectKind};
 use crate::fs::name::{NAME_MAX, file_name, file_name_escaped, file_name_within};
@@ -143,7 +143,7 @@ impl View for Json {
         Ok(Some(Box::new(Text(present::hdf5_json(&**cx.connector, id, TEXT_BYTES_MAX)?))))
     }
 
-    fn number_space(&self, item: &Item) -> Option<u64> {
-        (item.class == Class::File).then_some(3)
+    fn number_space(&self, item: &Item) -> Option<NumberSpace> {
+        (item.class == Class::File).then_some(NumberSpace::Json)
     }
 }

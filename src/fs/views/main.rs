@@ -7,7 +7,7 @@ use super::elements::{dataset_extent, dataset_resize, dataset_size, dataset_writ
 use super::links::LinkView;
 use super::map;
 use super::object;
-use super::view::{Child, Class, EditView, Extent, Inode, Item, View, Visit};
+use super::view::{Child, Class, EditView, Extent, Inode, Item, NumberSpace, View, Visit};
 use crate::base::{Error, Result};
 use crate::connector::{Form, ObjectId, ObjectKind};
 use crate::fs::types::{Errno, FsResult, OpenMode};
@@ -80,8 +80,8 @@ impl View for Main {
         })
     }
 
-    fn number_space(&self, item: &Item) -> Option<u64> {
-        (item.class == Class::Dataset).then_some(0)
+    fn number_space(&self, item: &Item) -> Option<NumberSpace> {
+        (item.class == Class::Dataset).then_some(NumberSpace::Objects)
     }
 
     fn edit(&self) -> Option<&'static dyn EditView> {

@@ -7,7 +7,7 @@ use super::context::{Context, Effects};
 use super::elements::dataset_extent;
 use super::links::{LinkView, new_link_name};
 use super::object;
-use super::view::{Child, Class, EditView, Extent, Inode, Item, View, Visit};
+use super::view::{Child, Class, EditView, Extent, Inode, Item, NumberSpace, View, Visit};
 use crate::base::Result;
 use crate::connector::{Connector, Form, LinkTarget, ObjectId, ObjectKind};
 use crate::fs::errno::errno;
@@ -89,8 +89,8 @@ impl View for Npy {
         }))
     }
 
-    fn number_space(&self, item: &Item) -> Option<u64> {
-        (item.class == Class::Dataset).then_some(2)
+    fn number_space(&self, item: &Item) -> Option<NumberSpace> {
+        (item.class == Class::Dataset).then_some(NumberSpace::Npy)
     }
 
     fn edit(&self) -> Option<&'static dyn EditView> {

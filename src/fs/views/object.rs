@@ -3,7 +3,7 @@
 
 use super::bytes::{Bytes, Text};
 use super::context::Context;
-use super::view::{Class, EditView, Extent, Inode, Item, View};
+use super::view::{Class, EditView, Extent, Inode, Item, NumberSpace, View};
 use crate::base::Result;
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
@@ -55,8 +55,8 @@ impl View for Objects {
         Ok(text(cx, &*inode)?.map(|t| Box::new(Text(t)) as _))
     }
 
-    fn number_space(&self, item: &Item) -> Option<u64> {
-        (item.class == Class::File).then_some(0)
+    fn number_space(&self, item: &Item) -> Option<NumberSpace> {
+        (item.class == Class::File).then_some(NumberSpace::Objects)
     }
 
     fn edit(&self) -> Option<&'static dyn EditView> {

@@ -30,6 +30,32 @@ pub enum Class {
     Broken,
 }
 
+/// Files whose numbers come from those of their objects, so that names of one object share one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NumberSpace {
+    /// Objects of the main tree.
+    Objects,
+    /// Exact forms of datasets.
+    Exact,
+    /// `.npy` files.
+    Npy,
+    /// Descriptions of objects.
+    Json,
+}
+
+impl NumberSpace {
+    /// The two bits of it in a number. There is no room for a fifth: its view makes numbers of
+    /// paths.
+    pub const fn bits(self) -> u64 {
+        match self {
+            NumberSpace::Objects => 0,
+            NumberSpace::Exact => 1,
+            NumberSpace::Npy => 2,
+            NumberSpace::Json => 3,
+        }
+    }
+}
+
 /// What a node stands for: something that a view shows.
 #[derive(Clone)]
 pub struct Item {
@@ -266,9 +292,9 @@ pub trait View: Send + Sync {
         None
     }
 
-    /// Space of inode numbers (0 to 3) in which the object's address is the number of `item`: names
-    /// of one object share it. `None`: the number is made of the path.
-    fn number_space(&self, _item: &Item) -> Option<u64> {
+    /// Space of inode numbers in which the object's address is the number of `item`: names of one
+    /// object share it. `None`: the number is made of the path.
+    fn number_space(&self, _item: &Item) -> Option<NumberSpace> {
         None
     }
 
