@@ -8,6 +8,7 @@ use crate::base::escape::{escaped, escaped_bytes};
 pub use crate::base::remote::RemoteOptions;
 use crate::base::{Error, Result};
 use crate::dataset::chunk::temporary;
+use crate::dataset::environment::Environment;
 pub use crate::file::FileDriver;
 pub use crate::file::confined::ConfinedDir;
 pub use crate::file::directory::{Directory, Entry};
@@ -20,6 +21,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+/// Temporary files of a container, in multiples of its caches.
+const FILES_FACTOR: u64 = 16;
 
 /// A container and how it is opened.
 #[derive(Debug, Clone)]
@@ -60,6 +64,19 @@ pub struct OpenOptions {
     pub pin: Option<Duration>,
     /// Shared with other containers: used instead of caches and threads of its own.
     pub shared: Option<Shared>,
+}
+
+impl OpenOptions {
+    /// The caches, budgets and threads of the container.
+    pub(super) fn environment(&self) -> Result<Arc<Environment>> {
+        match &self.shared {
+            Some(shared) => Ok(shared.environment()),
+            None => {
+                let files = self.cache_bytes.saturating_mul(FILES_FACTOR);
+                Ok(Arc::new(Environment::new(self.cache_bytes, files, self.threads)?))
+            }
+        }
+    }
 }
 
 /// Which files named by the container (external links, raw files, virtual sources) may be read.

@@ -4,8 +4,8 @@ use super::Result;
 use crate::dataset::environment::Environment;
 use std::sync::Arc;
 
-/// Size of the disk cache of one container, in multiples of the chunk cache.
-const DISK_CACHE_FACTOR: u64 = 2;
+/// Temporary files of one container of several, in multiples of the chunk cache.
+const SHARED_FILES_FACTOR: u64 = 2;
 /// Most bytes of decoded metadata of one file.
 const METADATA_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
 
@@ -25,7 +25,7 @@ impl Shared {
         let metadata_bytes = metadata_bytes.clamp(*METADATA_BYTES.start(), *METADATA_BYTES.end());
         Ok(Shared {
             environment: Arc::new(Environment::new(cache_bytes, 0, threads)?),
-            disk_bytes: cache_bytes.saturating_mul(DISK_CACHE_FACTOR),
+            disk_bytes: cache_bytes.saturating_mul(SHARED_FILES_FACTOR),
             metadata_bytes: usize::try_from(metadata_bytes).unwrap_or(usize::MAX),
         })
     }

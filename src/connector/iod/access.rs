@@ -2,114 +2,24 @@
 
 use super::beside::{Following, Siblings, Trees};
 use super::dataset::Dataset;
-use super::decoding_memory::Decoding;
 use super::external::External;
 use super::original_sources::OriginalSources;
 use super::peer::Peer;
 use super::state::State;
-use crate::base::{Address, Error, Result, buffers};
+use crate::base::{Address, Error, Result};
 use crate::connector::stored::Original;
-use crate::iod::{Container, Extent};
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use crate::dataset::environment::Environment;
+use crate::iod::Container;
+use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
-use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::VecDeque;
+use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// Decoded headers that are kept.
 const DATASETS_MAX: usize = 4096;
-/// Bytes of chunks that were read or written to their end, at most.
-const PASSED_BYTES: u64 = 32 << 20;
 /// Least memory for changes that are not encoded, bytes.
 const DIRTY_MIN_BYTES: u64 = 16 << 20;
-
-/// Decoded bytes of chunks and of blocks of cells, by extent: extents never change.
-pub(super) struct Images {
-    cache: LruCache<Extent, Arc<Vec<u8>>>,
-    /// Chunks that a thread fetches and decodes; others wait for it.
-    pub(super) arriving: HashSet<Extent>,
-    bytes: u64,
-    limit: u64,
-    /// Chunks that were read or written to their end, with their lengths.
-    passed: VecDeque<(Extent, u64)>,
-    passed_bytes: u64,
-}
-
-impl Images {
-    fn new(limit: u64) -> Images {
-        let (passed, passed_bytes) = (VecDeque::new(), 0);
-        Images { cache: LruCache::unbounded(), arriving: HashSet::new(), bytes: 0, limit, passed, passed_bytes }
-    }
-
-    pub(super) fn get(&mut self, extent: &Extent) -> Option<Arc<Vec<u8>>> {
-        self.cache.get(extent).cloned()
-    }
-
-    #[cfg(test)]
-    pub(super) fn clear(&mut self) {
-        self.cache.clear();
-        self.bytes = 0;
-    }
-
-    pub(super) fn put(&mut self, extent: Extent, image: Arc<Vec<u8>>) {
-        self.bytes = self.bytes.saturating_add(image.len() as u64);
-        if let Some(old) = self.cache.put(extent, image) {
-            self.dropped(old);
-        }
-        while self.bytes > self.limit
-            && let Some((_, old)) = self.cache.pop_lru()
-        {
-            self.dropped(old);
-        }
-    }
-
-    /// Notes that a chunk was read or written to its end. It is rarely requested again: the kernel
-    /// has its bytes. Few of those are kept.
-    pub(super) fn pass(&mut self, extent: Extent) {
-        let Some(image) = self.cache.peek(&extent) else { return };
-        // Stored bytes count as well: an image may be empty.
-        let len = (image.len() as u64).max(extent.len.into());
-        self.passed.push_back((extent, len));
-        self.passed_bytes = self.passed_bytes.saturating_add(len);
-        while self.passed_bytes > PASSED_BYTES.min(self.limit / 4)
-            && let Some((first, len)) = self.passed.pop_front()
-        {
-            self.passed_bytes = self.passed_bytes.saturating_sub(len);
-            if let Some(old) = self.cache.pop(&first) {
-                self.dropped(old);
-            }
-        }
-    }
-
-    fn dropped(&mut self, image: Arc<Vec<u8>>) {
-        self.bytes = self.bytes.saturating_sub(image.len() as u64);
-        if let Ok(image) = Arc::try_unwrap(image) {
-            buffers::give(image);
-        }
-    }
-}
-
-/// Caches of decoded chunks, and how threads fill them.
-type Caches = (Arc<Mutex<Images>>, Arc<Condvar>, Arc<AtomicUsize>, Arc<Decoding>);
-
-/// Extents that one thread fetches while others wait for them: dropped, also by a panic, they are
-/// waited for no longer.
-pub(super) struct Claim<'a> {
-    pub(super) connector: &'a IodConnector,
-    pub(super) extents: Vec<Extent>,
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        let mut images = self.connector.images.lock();
-        for extent in &self.extents {
-            images.arriving.remove(extent);
-        }
-        drop(images);
-        self.connector.arrival.notify_all();
-    }
-}
 
 /// See the module's description.
 pub struct IodConnector {
@@ -119,12 +29,8 @@ pub struct IodConnector {
     pub(super) state: RwLock<State>,
     /// It was opened for writing.
     pub(super) writable: bool,
-    /// Decoded chunks and blocks of cells.
-    pub(super) images: Arc<Mutex<Images>>,
-    /// A chunk arrived, or could not be fetched.
-    pub(super) arrival: Arc<Condvar>,
-    /// Memory and temporary files for decoding chunks.
-    pub(super) decoding: Arc<Decoding>,
+    /// Decoded chunks and blocks of cells; memory, temporary files and threads for decoding.
+    pub(super) env: Arc<Environment>,
     /// Held by the one thread that stores chunks ahead of a commit.
     pub(super) storing: Mutex<()>,
     /// Threads that read ahead.
@@ -161,35 +67,19 @@ pub struct IodConnector {
 }
 
 impl IodConnector {
-    /// Shows `state`, with `cache_bytes` of decoded chunks.
-    pub(super) fn new(container: Arc<Container>, state: State, writable: bool, cache_bytes: u64) -> Arc<IodConnector> {
-        Self::of_peer(container, state, writable, cache_bytes, None)
-    }
-
-    /// [`IodConnector::new`], as a peer of a transaction.
-    pub(super) fn of_peer(
-        container: Arc<Container>,
-        state: State,
-        writable: bool,
-        cache_bytes: u64,
-        joined: Option<Peer>,
-    ) -> Arc<IodConnector> {
-        let images = Arc::new(Mutex::new(Images::new(cache_bytes.max(1 << 20))));
-        let caches = (images, Arc::default(), Arc::default(), Arc::new(Decoding::new(cache_bytes.max(1 << 20))));
-        let dirty_limit = usize::try_from((cache_bytes / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
-        Self::with_caches(container, (state, joined), writable, caches, dirty_limit)
+    /// Shows `state`, with the caches of `env`.
+    pub(super) fn new(container: Arc<Container>, state: State, writable: bool, env: Arc<Environment>) -> Arc<IodConnector> {
+        Self::of_peer(container, state, writable, env, None)
     }
 
     /// Shows `state`, another version of the container, with the same caches.
     pub(super) fn sibling(&self, state: State) -> Arc<IodConnector> {
-        let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone(), self.decoding.clone());
-        Self::with_caches(self.container.clone(), (state, None), false, caches, self.dirty_limit)
+        Self::with_readers(self.container.clone(), (state, None), false, self.env.clone(), self.readers_ahead.clone())
     }
 
     /// A peer of a transaction that shows `state`, with the same caches and other files.
     pub(super) fn peer_beside(&self, container: Arc<Container>, state: State, joined: Peer) -> Arc<IodConnector> {
-        let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone(), self.decoding.clone());
-        let peer = Self::with_caches(container, (state, Some(joined)), true, caches, self.dirty_limit);
+        let peer = Self::with_readers(container, (state, Some(joined)), true, self.env.clone(), self.readers_ahead.clone());
         if let Some(external) = self.external.get() {
             let _ = peer.external.set(external.clone());
         }
@@ -199,22 +89,31 @@ impl IodConnector {
         peer
     }
 
-    fn with_caches(
+    /// [`IodConnector::new`], as a peer of a transaction.
+    pub(super) fn of_peer(
+        container: Arc<Container>,
+        state: State,
+        writable: bool,
+        env: Arc<Environment>,
+        joined: Option<Peer>,
+    ) -> Arc<IodConnector> {
+        Self::with_readers(container, (state, joined), writable, env, Arc::default())
+    }
+
+    fn with_readers(
         container: Arc<Container>,
         (state, joined): (State, Option<Peer>),
         writable: bool,
-        caches: Caches,
-        dirty_limit: usize,
+        env: Arc<Environment>,
+        readers_ahead: Arc<AtomicUsize>,
     ) -> Arc<IodConnector> {
         let datasets_max = std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN);
-        let (images, arrival, readers_ahead, decoding) = caches;
+        let dirty_limit = usize::try_from((env.cache.budget() / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
         Arc::new_cyclic(|this| IodConnector {
             container,
             state: RwLock::new(state),
             writable,
-            images,
-            arrival,
-            decoding,
+            env,
             storing: Mutex::new(()),
             readers_ahead,
             datasets: Mutex::new(LruCache::new(datasets_max)),
@@ -235,15 +134,9 @@ impl IodConnector {
         })
     }
 
-    /// Changes the memory for decoded chunks.
-    pub(super) fn set_images_limit(&self, bytes: u64) {
-        self.images.lock().limit = bytes.max(1 << 20);
-        self.decoding.set_cache_bytes(bytes);
-    }
-
     /// Bytes that are read ahead of a sequential reader: an eighth of the cache.
     pub(super) fn ahead_bytes(&self) -> u64 {
-        (self.images.lock().limit / 8).clamp(1 << 20, 32 << 20)
+        (self.env.cache.budget() / 8).clamp(1 << 20, 32 << 20)
     }
 
     /// An owner that does not keep it open.

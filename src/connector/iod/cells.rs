@@ -10,6 +10,7 @@
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
+use super::decoding::{Decoded, extent_key, permit};
 use super::ids::no_such;
 use super::paths;
 use super::state::State;
@@ -115,24 +116,18 @@ impl LockedCells<'_> {
         };
         let key = keys::key(id, keys::CELLS, &block.to_be_bytes());
         let cell = self.state.get(&key)?.ok_or_else(|| Error::corrupt("variable-length element", Address(id), "its block is missing"))?;
-        let bytes = match &cell.data {
-            Data::Inline(bytes) => Arc::new(bytes.to_vec()),
+        let block_bytes = match &cell.data {
+            Data::Inline(bytes) => Decoded::Memory(Arc::new(bytes.to_vec())),
             Data::Extent(extent) => {
-                let cached = self.connector.images.lock().get(extent);
-                match cached {
-                    Some(bytes) => bytes,
-                    None => {
-                        check_extent("block of cells", extent, CELLS_BYTES_MAX)?;
-                        let permit = self.connector.decoding.enter(extent.len.into());
-                        let bytes = Arc::new(self.connector.container.read_within("block of cells", extent, CELLS_BYTES_MAX)?);
-                        drop(permit);
-                        self.connector.images.lock().put(*extent, bytes.clone());
-                        bytes
-                    }
-                }
+                check_extent("block of cells", extent, CELLS_BYTES_MAX)?;
+                let c = self.connector;
+                c.cached(extent_key(id, extent, true), extent.len.into(), &|| {
+                    let _permit = permit(&c.env, extent.len.into());
+                    c.container.read_within("block of cells", extent, CELLS_BYTES_MAX)
+                })?
             }
         };
-        let found = payload(&bytes, index, block)?;
+        let found = payload(block_bytes.bytes(), index, block)?;
         budget.read(found.len() as u64)?;
         Ok(found.to_vec())
     }

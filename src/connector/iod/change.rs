@@ -119,7 +119,7 @@ impl IodConnector {
         for chunk in d.grid.pieces(offset, buf.len()) {
             let image = match chunks.get(&d.chunk_key(chunk.chunk)) {
                 Some(Body::Dirty(image)) => image.to_vec(),
-                Some(Body::Cell(cell)) => self.image(d, cell)?.to_vec(),
+                Some(Body::Cell(cell)) => self.image(d, cell)?.bytes().to_vec(),
                 _ => Vec::new(),
             };
             any |= !image.is_empty();

@@ -4,6 +4,7 @@ use super::access::IodConnector;
 use super::cells;
 use super::coalesce::{each_group, grouped};
 use super::dataset::Dataset;
+use super::decoding::permit;
 use crate::base::{Address, Error, Result};
 use crate::iod::limits::{CELLS_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::iod::{Cell, Container, Data, Extent, keys};
@@ -34,7 +35,7 @@ impl Stored {
             (Some(d), _) if self.whole => {
                 let stored = bytes.len() as u64;
                 connector.check_whole(d, stored)?;
-                let _permit = connector.decoding.enter(d.decoding_bytes(stored));
+                let _permit = permit(&connector.env, d.decoding_bytes(stored));
                 let decoded = d.decode(bytes, self.mask)?.len();
                 let is_whole = d.pipeline.is_empty() || decoded == d.chunk_len();
                 let short = || Error::corrupt("chunk", Address(self.id), format!("it decodes to {decoded} bytes"));

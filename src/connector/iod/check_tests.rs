@@ -1,7 +1,7 @@
 //! Checks of containers: sound ones, damaged objects of the store, contradicting values.
 
 use super::access::IodConnector;
-use super::tests::{empty, open, open_in, spec};
+use super::tests::{empty, environment, open, open_in, spec};
 use crate::base::{Address, Result};
 use crate::connector::check::{Checked, Problem};
 use crate::connector::edit::Edit;
@@ -49,7 +49,7 @@ fn filled() -> MemoryStore {
 pub(super) fn checked(store: &MemoryStore, data: bool) -> Result<Checked> {
     let container = Arc::new(crate::iod::Container::open(Arc::new(store.clone()))?);
     let state = super::state::State::new(container.clone(), container.snapshot(None)?, None);
-    let c = IodConnector::new(container, state, false, 1 << 20);
+    let c = IodConnector::new(container, state, false, environment());
     Connector::check(&*c).unwrap().check(data, &mut |_| {})
 }
 

@@ -1,13 +1,16 @@
 //! Datasets and chunks of an open container, with caches; reading elements.
 
-use super::access::{Claim, IodConnector};
+use super::access::IodConnector;
 use super::coalesce::groups_to_decode;
 use super::dataset::Dataset;
-use super::decoding::{Decoded, HELD_BYTES};
+use super::decoding::{Decoded, HELD_BYTES, chunk_key, permit};
 use super::state::State;
 use crate::base::Result;
+use crate::dataset::chunk::cache::Found;
+use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
-use crate::iod::{Body, Cell, Data};
+use crate::iod::{Body, Cell, Data, Extent};
 use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,36 +53,33 @@ impl IodConnector {
         Ok(dataset)
     }
 
-    /// Decoded bytes of a chunk in a cell. Errors: it is too large for the memory.
-    pub(super) fn image(&self, d: &Dataset, cell: &Cell) -> Result<Arc<Vec<u8>>> {
+    /// A chunk in a cell, decoded in memory. Errors: it is too large for the memory.
+    pub(super) fn image(&self, d: &Dataset, cell: &Cell) -> Result<Decoded> {
         self.check_whole(d, cell.len())?;
-        let decode = |bytes: Vec<u8>| d.decode(bytes, cell.mask).map(Arc::new);
+        let (decode, weight) = (|bytes: Vec<u8>| d.decode(bytes, cell.mask), d.decoding_bytes(cell.len()));
         match &cell.data {
             Data::Inline(bytes) => {
-                let _permit = self.decoding.enter(d.decoding_bytes(cell.len()));
-                decode(bytes.to_vec())
+                let _permit = permit(&self.env, weight);
+                decode(bytes.to_vec()).map(Arc::new).map(Decoded::Memory)
             }
-            Data::Extent(extent) => {
-                let mut images = self.images.lock();
-                loop {
-                    if let Some(image) = images.get(extent) {
-                        return Ok(image);
+            Data::Extent(extent) => self.cached(chunk_key(d, extent), d.decoded_len(cell.len()), &|| {
+                let _permit = permit(&self.env, weight);
+                self.container.read_within("chunk", extent, cell.len()).and_then(decode)
+            }),
+        }
+    }
+
+    /// The bytes `key` of the chunk cache; calls `load` for those that it does not have, of which
+    /// there are about `len`.
+    pub(super) fn cached(&self, key: CacheKey, len: u64, load: &dyn Fn() -> Result<Vec<u8>>) -> Result<Decoded> {
+        loop {
+            match self.env.cache.get(key, len, || load().map(DenseImage::boxed))? {
+                Found::Chunk(chunk) => return Ok(Decoded::Cached(chunk)),
+                Found::OnDisk(_) => {
+                    if let Some(bytes) = self.env.cache.disk_cache().whole(key) {
+                        return Ok(Decoded::Memory(Arc::new(bytes)));
                     }
-                    if images.arriving.insert(*extent) {
-                        break;
-                    }
-                    crate::base::waiting::may_wait();
-                    self.arrival.wait(&mut images);
                 }
-                drop(images);
-                let _claim = Claim { connector: self, extents: vec![*extent] };
-                let permit = self.decoding.enter(d.decoding_bytes(cell.len()));
-                let image = self.container.read_within("chunk", extent, cell.len()).and_then(decode);
-                drop(permit);
-                if let Ok(image) = &image {
-                    self.images.lock().put(*extent, image.clone());
-                }
-                image
             }
         }
     }
@@ -93,7 +93,7 @@ impl IodConnector {
             let Some(cell) = state.get(&d.chunk_key(chunk.chunk))? else { continue };
             if let Data::Extent(extent) = &cell.data
                 && !self.is_large(d, &cell)
-                && self.images.lock().get(extent).is_none()
+                && !self.env.cache.contains(chunk_key(d, extent))
             {
                 missing.push(cell);
             }
@@ -131,11 +131,11 @@ impl IodConnector {
         }
     }
 
-    /// The first bytes of a chunk, in memory; none if there is no such chunk.
+    /// The first bytes of a chunk, to be changed; none if there is no such chunk.
     pub(super) fn chunk(&self, state: &State, d: &Dataset, key: &[u8]) -> Result<Arc<Vec<u8>>> {
         match Source::of(state, key)? {
             Source::Image(image) => Ok(image),
-            Source::Cell(cell) => self.image(d, &cell),
+            Source::Cell(cell) => self.image(d, &cell)?.into_bytes(),
             Source::Nothing => Ok(Arc::default()),
         }
     }
@@ -181,7 +181,6 @@ impl IodConnector {
         let locate = |chunk: ChunkPieces| Ok((Source::of(&state, &d.chunk_key(chunk.chunk))?, chunk));
         let mut located = d.grid.pieces(offset, buf.len()).into_iter().map(locate).collect::<Result<Vec<_>>>()?.into_iter().peekable();
         drop(state);
-        let mut passed = Vec::new();
         while located.peek().is_some() {
             // As many chunks as one reader may hold.
             let (mut part, mut cells, mut held) = (Vec::new(), Vec::new(), 0u64);
@@ -192,22 +191,16 @@ impl IodConnector {
                 }
                 part.push((source, chunk));
             }
-            let fetched = self.fetch_several(d, &cells);
-            for (source, chunk) in part {
-                let extent = match &source {
-                    Source::Cell(Cell { data: Data::Extent(extent), .. }) => Some(*extent),
-                    _ => None,
-                };
-                let there = extent.and_then(|extent| fetched.get(&extent).cloned()).map(Decoded::Memory);
-                let decoded = there.map_or_else(|| self.resolved(d, source), Ok)?;
-                if copy_out(d, &chunk, &decoded, buf)? >= decoded.len() {
-                    passed.extend(extent);
+            let mut fetched = self.fetch_several(d, &cells);
+            for (source, pieces) in part {
+                let key = source.extent().map(|extent| chunk_key(d, extent));
+                let there = source.extent().and_then(|extent| fetched.remove(extent));
+                let decoded = there.map_or_else(|| self.resolved(d, source), |chunk| chunk.map(Decoded::Cached))?;
+                copy_out(d, &pieces, &decoded, buf)?;
+                if let (Some(key), Decoded::Cached(chunk)) = (key, &decoded) {
+                    self.env.cache.record_read(key, chunk, pieces.bytes());
                 }
             }
-        }
-        if !passed.is_empty() {
-            let mut images = self.images.lock();
-            passed.into_iter().for_each(|extent| images.pass(extent));
         }
         Ok(())
     }
@@ -239,6 +232,14 @@ enum Source {
 }
 
 impl Source {
+    /// Where an encoded chunk is stored.
+    fn extent(&self) -> Option<&Extent> {
+        match self {
+            Source::Cell(Cell { data: Data::Extent(extent), .. }) => Some(extent),
+            _ => None,
+        }
+    }
+
     fn of(state: &State, key: &[u8]) -> Result<Source> {
         match state.changes.get(key).map(|c| &c.body) {
             Some(Body::Dirty(image)) => Ok(Source::Image(image.clone())),
@@ -253,16 +254,13 @@ fn slice_bytes(d: &Dataset) -> usize {
 }
 
 /// Copies pieces of a chunk into `buf`; bytes that `decoded` does not have are of the fill value.
-/// Returns where the last piece ends in the chunk.
-fn copy_out(d: &Dataset, chunk: &ChunkPieces, decoded: &Decoded, buf: &mut [u8]) -> Result<u64> {
-    let mut end = 0;
+fn copy_out(d: &Dataset, chunk: &ChunkPieces, decoded: &Decoded, buf: &mut [u8]) -> Result<()> {
     for piece in &chunk.pieces {
         for (at, to) in d.grid.rows(piece) {
-            end = at.saturating_add(piece.len as u64);
             let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
             let there = decoded.read(at, target)?;
             d.pattern.fill(at.saturating_add(there as u64), target.get_mut(there..).unwrap_or_default());
         }
     }
-    Ok(end)
+    Ok(())
 }

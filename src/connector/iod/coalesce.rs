@@ -1,11 +1,14 @@
 //! Chunks near each other in a pack are fetched by one request.
 
-use super::access::{Claim, IodConnector};
+use super::access::IodConnector;
 use super::dataset::Dataset;
-use super::decoding::HELD_BYTES;
-use crate::base::{Address, Error, Result};
+use super::decoding::{HELD_BYTES, chunk_key, permit};
+use crate::base::{Error, Result};
+use crate::dataset::chunk::cache::{Chunk, Reservation};
+use crate::dataset::chunk::image::{DenseImage, Image};
 use crate::iod::{Cell, Data, Extent};
 use foldhash::HashMap;
+use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Bytes between two chunks that are fetched and not used, at most.
@@ -17,8 +20,8 @@ const REQUESTS_AT_ONCE: usize = 16;
 
 /// Chunks of one request, ascending.
 pub(super) type Group = Vec<(Extent, u32)>;
-/// Decoded chunks.
-pub(super) type Fetched = HashMap<Extent, Arc<Vec<u8>>>;
+/// Decoded chunks, and why others could not be read.
+pub(super) type Fetched = HashMap<Extent, Result<Arc<Chunk>>>;
 
 /// Divides values in packs into groups that one request each fetches. `place`: where one is.
 pub(super) fn grouped<T>(mut all: Vec<T>, place: impl Fn(&T) -> Extent) -> Vec<Vec<T>> {
@@ -88,81 +91,69 @@ fn near(first: Extent, last: Extent, next: Extent) -> bool {
 
 impl IodConnector {
     /// Fetches and decodes the chunks of a group that are in no cache, and that no other thread
-    /// fetches. Chunks that cannot be read are left out: their reader gets the error.
-    pub(super) fn fetch_group(&self, d: &Dataset, group: &[(Extent, u32)]) -> Vec<(Extent, Arc<Vec<u8>>)> {
-        let claimed: Group = {
-            let mut images = self.images.lock();
-            let is_ours = |(extent, _): &&(Extent, u32)| images.get(extent).is_none() && images.arriving.insert(*extent);
-            group.iter().filter(is_ours).copied().collect()
-        };
-        if claimed.is_empty() {
-            return Vec::new();
+    /// fetches.
+    pub(super) fn fetch_group(&self, d: &Dataset, group: &[(Extent, u32)]) -> Vec<(Extent, Result<Arc<Chunk>>)> {
+        let chunks = group.iter().map(|(extent, _)| (chunk_key(d, extent), d.decoded_len(extent.len.into())));
+        let (mut ours, mut reserved) = (Group::new(), Vec::new());
+        for (chunk, reservation) in group.iter().zip(self.env.cache.reserve(chunks)) {
+            if let Some(reservation) = reservation {
+                ours.push(*chunk);
+                reserved.push(reservation);
+            }
         }
-        let claim = Claim { connector: self, extents: claimed.iter().map(|(extent, _)| *extent).collect() };
-        let extents = &claim.extents;
-        let stored = self.container.read_many(extents).unwrap_or_else(|e| {
-            tracing::debug!("chunks are fetched one by one: {e}");
-            Vec::new()
-        });
+        let stored = self.read_group(&ours);
         // Not while it is fetched: requests go out side by side, and are short.
-        let bytes = extents.iter().fold(0u64, |n, extent| n.saturating_add(d.decoding_bytes(extent.len.into())));
-        let permit = self.decoding.enter(bytes);
-        let decoded = decode_all(d, &claimed, stored);
+        let bytes = ours.iter().fold(0u64, |n, (extent, _)| n.saturating_add(d.decoding_bytes(extent.len.into())));
+        let permit = permit(&self.env, bytes);
+        let decoded = self.decode_all(d, &ours, stored);
         drop(permit);
-        let mut images = self.images.lock();
-        for (extent, image) in &decoded {
-            images.put(*extent, image.clone());
+        let finish =
+            |((reservation, image), (extent, _)): ((Reservation<'_>, Result<Image>), &(Extent, u32))| (*extent, reservation.finish(image));
+        reserved.into_iter().zip(decoded).zip(&ours).map(finish).collect()
+    }
+
+    /// The stored bytes of the chunks of a group.
+    fn read_group(&self, group: &[(Extent, u32)]) -> Vec<Result<Vec<u8>>> {
+        let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
+        match self.container.read_many(&extents) {
+            Ok(stored) => stored,
+            // The store cannot be reached, or does not answer: another request ends as this one.
+            Err(e @ (Error::Io { .. } | Error::Request { .. })) => extents.iter().map(|_| Err(e.clone())).collect(),
+            // One of them is not in its pack.
+            Err(_) => extents.iter().map(|extent| self.container.read_within("chunk", extent, extent.len.into())).collect(),
         }
-        // It locks them.
-        drop(images);
-        decoded
     }
 
     /// Fetches the chunks of `cells` that are in no cache, if one request brings several.
     pub(super) fn fetch_several(&self, d: &Dataset, cells: &[Cell]) -> Fetched {
-        let missing: Vec<Cell> = {
-            let mut images = self.images.lock();
-            let is_missing = |cell: &&Cell| matches!(&cell.data, Data::Extent(extent) if images.get(extent).is_none());
-            let is_fetched = |cell: &&Cell| !self.is_large(d, cell) && d.check_stored(cell.len()).is_ok();
-            cells.iter().filter(is_fetched).filter(is_missing).cloned().collect()
-        };
+        let is_missing = |cell: &&Cell| matches!(&cell.data, Data::Extent(extent) if !self.env.cache.contains(chunk_key(d, extent)));
+        let is_fetched = |cell: &&Cell| !self.is_large(d, cell) && d.check_stored(cell.len()).is_ok();
+        let missing: Vec<Cell> = cells.iter().filter(is_fetched).filter(is_missing).cloned().collect();
         if missing.len() < 2 {
             return Fetched::default();
         }
         each_group(&groups_to_decode(d, &missing), &|group| self.fetch_group(d, group)).into_iter().collect()
     }
-}
 
-/// Decodes chunks, several at once if they have filters.
-fn decode_all(d: &Dataset, claimed: &Group, stored: Vec<Result<Vec<u8>>>) -> Vec<(Extent, Arc<Vec<u8>>)> {
-    let decode = |((extent, mask), stored): (&(Extent, u32), Result<Vec<u8>>)| {
-        let image = stored.and_then(|bytes| d.decode(bytes, *mask)).map(Arc::new);
-        image.map(|image| (*extent, image))
-    };
-    let mut work: Vec<_> = claimed.iter().zip(stored).collect();
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if threads < 2 || work.len() < 2 || d.pipeline.is_empty() {
-        return work.into_iter().filter_map(|chunk| decode(chunk).ok()).collect();
-    }
-    let lost = || Error::Io { operation: "decode a chunk", address: Address(d.id), errno: libc::EIO };
-    let size = work.len().div_ceil(threads);
-    let decoded: Vec<Result<(Extent, Arc<Vec<u8>>)>> = std::thread::scope(|scope| {
-        let mut running = Vec::new();
-        while !work.is_empty() {
-            let part = work.split_off(work.len().saturating_sub(size));
-            running.push(scope.spawn(move || part.into_iter().map(decode).collect::<Vec<_>>()));
+    /// Decodes chunks, several at once if they have filters.
+    fn decode_all(&self, d: &Dataset, group: &Group, stored: Vec<Result<Vec<u8>>>) -> Vec<Result<Image>> {
+        let decode =
+            |((_, mask), stored): (&(Extent, u32), Result<Vec<u8>>)| stored.and_then(|bytes| d.decode(bytes, *mask)).map(DenseImage::boxed);
+        if group.len() < 2 || d.pipeline.is_empty() {
+            return group.iter().zip(stored).map(decode).collect();
         }
-        running.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|_| vec![Err(lost())])).collect()
-    });
-    decoded.into_iter().filter_map(Result::ok).collect()
+        self.env.pool.install(|| group.par_iter().zip(stored).map(decode).collect())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{bytes, empty, open, spec};
+    use super::super::tests::{bytes, empty, open, open_in, spec};
     use super::*;
     use crate::connector::edit::Edit;
     use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form};
+    use crate::file::store::faulty::{Fault, FaultyStore};
+    use crate::iod::{Body, Ranges};
 
     fn cell(session: u64, offset: u64, len: u32) -> Cell {
         Cell { mask: 0, data: Data::Extent(Extent { session, pack: 0, offset, len, checksum: 0 }) }
@@ -197,6 +188,52 @@ mod tests {
             let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
             let cells: Vec<Cell> = (0..5).map(|n| cell(1, n << 10, 1 << 10)).collect();
             assert_eq!(groups_to_decode(&d, &cells).iter().map(Vec::len).collect::<Vec<_>>(), want);
+        }
+    }
+
+    /// The chunks of a failed request were requested once more, one by one.
+    #[test]
+    fn a_failed_request_is_not_repeated() {
+        let store = empty();
+        let c = open(&store);
+        let spec = DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![1 << 16])), ..spec("u1", &[4 << 20]) };
+        let id = c.create_dataset(c.root(), b"d", &spec).unwrap();
+        c.write(id, 0, &vec![5; 4 << 20]).unwrap();
+        c.close().unwrap();
+        let version = c.state.read().snapshot.version();
+        let faulty = Arc::new(FaultyStore::new(store, Fault::Silent, i64::MAX));
+        let c = open_in(faulty.clone(), Some(version)).unwrap();
+        let content = c.content(id, Form::Main).unwrap();
+        content.size().unwrap();
+        faulty.fail_at(0);
+        let mut buf = vec![0; 4 << 20];
+        assert!(matches!(content.read(0, &mut buf), Err(Error::Request { .. })));
+        assert_eq!(faulty.since(), 1);
+        faulty.heal();
+        assert_eq!((content.read(0, &mut buf).unwrap(), buf[77]), (4 << 20, 5));
+    }
+
+    /// Of the chunks of one request, one is not in its pack: the others are read.
+    #[test]
+    fn a_chunk_past_the_end_of_its_pack_fails_alone() {
+        let c = open(&empty());
+        let spec = DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![1 << 16])), ..spec("u1", &[1 << 20]) };
+        let id = c.create_dataset(c.root(), b"d", &spec).unwrap();
+        c.write(id, 0, &vec![5; 1 << 20]).unwrap();
+        c.commit().unwrap();
+        c.env.forget_decoded();
+        let mut state = c.state.write();
+        let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(3);
+        let Data::Extent(extent) = state.get(&key).unwrap().unwrap().data else { panic!("inline") };
+        let wrong = Cell { mask: 0, data: Data::Extent(Extent { offset: extent.offset + (1 << 20), ..extent }) };
+        state.change(key, Body::Cell(wrong), Ranges::whole());
+        drop(state);
+        let content = c.content(id, Form::Main).unwrap();
+        let mut buf = vec![0; 1 << 20];
+        assert!(content.read(0, &mut buf).is_err());
+        for (at, len) in [(0, 3 << 16), (4 << 16, 12 << 16)] {
+            buf.fill(0);
+            assert_eq!((content.read(at, &mut buf[..len]).unwrap(), buf[len - 1]), (len, 5));
         }
     }
 

@@ -2,11 +2,14 @@
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
+use super::decoding::chunk_key;
 use super::in_doubt::is_retried;
 use super::moves;
 use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::key::CacheKey;
 use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merged, Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
@@ -51,7 +54,8 @@ impl IodConnector {
         let (longs, cells) = self.store_all(PackWriter::new(&self.container, &session), &values, &chunks)?;
         // Not before the packs are there: after an error the values are still in memory.
         values_stored(state, values, longs);
-        self.chunks_stored(state, chunks, cells);
+        let stored = self.chunks_stored(state, chunks, cells);
+        self.cache_stored(stored);
         Ok(())
     }
 
@@ -69,7 +73,9 @@ impl IodConnector {
         let (longs, cells) = self.store_all(PackWriter::new(&self.container, &session), &values, &chunks)?;
         let mut state = self.state.write();
         values_stored(&mut state, values, longs);
-        self.chunks_stored(&mut state, chunks, cells);
+        let stored = self.chunks_stored(&mut state, chunks, cells);
+        drop(state);
+        self.cache_stored(stored);
         Ok(())
     }
 
@@ -121,21 +127,32 @@ impl IodConnector {
         Ok((longs, cells))
     }
 
-    /// Replaces chunks in memory by what is stored of them, unless they changed since.
-    fn chunks_stored(&self, state: &mut State, chunks: Vec<DirtyChunk>, cells: Vec<Cell>) {
-        for (DirtyChunk { key, image, .. }, cell) in chunks.into_iter().zip(cells) {
+    /// Replaces chunks in memory by what is stored of them, unless they changed since; returns
+    /// those for the cache.
+    fn chunks_stored(&self, state: &mut State, chunks: Vec<DirtyChunk>, cells: Vec<Cell>) -> Vec<StoredImage> {
+        let mut stored = Vec::new();
+        for (DirtyChunk { key, dataset, image }, cell) in chunks.into_iter().zip(cells) {
             let Some(Change { body: Body::Dirty(now), ranges }) = state.changes.get(&key) else { continue };
-            if Arc::ptr_eq(now, &image) {
-                let ranges = ranges.clone();
-                if let Data::Extent(extent) = &cell.data {
-                    let is_full = ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.len());
-                    let mut images = self.images.lock();
-                    images.put(*extent, image);
-                    if is_full {
-                        images.pass(*extent);
-                    }
-                }
-                state.change_form(key, Body::Cell(cell), ranges);
+            if !Arc::ptr_eq(now, &image) {
+                continue;
+            }
+            let ranges = ranges.clone();
+            let is_full = ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.len());
+            let in_cache = if let Data::Extent(extent) = &cell.data { Some(chunk_key(&dataset, extent)) } else { None };
+            state.change_form(key, Body::Cell(cell), ranges);
+            stored.extend(in_cache.map(|key| StoredImage { key, image, is_full }));
+        }
+        stored
+    }
+
+    /// Puts chunks that were stored into the cache. Full ones are rarely read soon.
+    fn cache_stored(&self, stored: Vec<StoredImage>) {
+        for StoredImage { key, image, is_full } in stored {
+            // A reader that has it now has read it.
+            let Ok(bytes) = Arc::try_unwrap(image) else { continue };
+            let len = bytes.len() as u64;
+            if let Some(chunk) = self.env.cache.insert(key, DenseImage::boxed(bytes)).filter(|_| is_full) {
+                self.env.cache.record_read(key, &chunk, len);
             }
         }
     }
@@ -272,7 +289,7 @@ impl IodConnector {
         let ours = self.chunk(state, &d, key)?;
         let entry = entries.binary_search_by(|entry| entry.key.cmp(key)).ok().and_then(|at| entries.get(at));
         let theirs = match entry.and_then(|entry| entry.cell.as_ref()) {
-            Some(cell) => self.image(&d, cell)?,
+            Some(cell) => self.image(&d, cell)?.into_bytes()?,
             None => Arc::default(),
         };
         Ok(if keeps(Rule::Ranges) { self.merged_image(&d, &theirs, &ours, &state.written(key)) } else { ours.to_vec() })
@@ -374,6 +391,14 @@ struct DirtyChunk {
     key: Key,
     dataset: Arc<Dataset>,
     image: Arc<Vec<u8>>,
+}
+
+/// A chunk that was stored, and is to be cached.
+struct StoredImage {
+    key: CacheKey,
+    image: Arc<Vec<u8>>,
+    /// It was written to its end.
+    is_full: bool,
 }
 
 /// A value in a record, or in a pack if it is long.

@@ -4,7 +4,7 @@ use super::access::IodConnector;
 use super::kind::root_entries;
 use super::paths::encode_link;
 use super::state::{GROUP, State};
-use super::tests::{bytes, empty, open};
+use super::tests::{bytes, empty, environment, open};
 use crate::base::Error;
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, LinkTarget};
@@ -72,7 +72,7 @@ fn costs(store: &MemoryStore) -> Vec<(&'static str, [u64; 3])> {
         let container = Arc::new(Container::open(Arc::new(store.clone())).unwrap());
         let mut snapshot = container.snapshot(None).unwrap();
         let session = container.begin_session(&mut snapshot).unwrap();
-        IodConnector::new(container.clone(), State::new(container, snapshot, Some(session)), true, 1 << 20)
+        IodConnector::new(container.clone(), State::new(container, snapshot, Some(session)), true, environment())
     };
     let c = open();
     note("open");

@@ -3,8 +3,12 @@
 use super::access::IodConnector;
 use super::dataset::Dataset;
 use crate::base::checksum::Crc32c;
-use crate::base::{Address, Error, Result};
+use crate::base::{Address, Error, Result, buffers};
+use crate::dataset::chunk::cache::Chunk;
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
+use crate::dataset::chunk::gate::Permit;
+use crate::dataset::chunk::key::{CacheKey, DatasetKey, StoredExtent};
+use crate::dataset::environment::Environment;
 use crate::iod::{Cell, Data, Extent};
 use std::sync::Arc;
 
@@ -17,13 +21,37 @@ const PIECE_BYTES: usize = 4 << 20;
 /// Decoded bytes of the chunks that one reader holds at once, unless it is one chunk.
 pub(super) const HELD_BYTES: u64 = 32 << 20;
 
-/// A decoded chunk.
+/// Chunks up to this size are decoded in memory whatever the cache size, bytes.
+const MEMORY_MIN_BYTES: u64 = 32 << 20;
+/// Smallest chunk whose decode needs a permit of the decoding gate, bytes.
+const GATED_MIN_BYTES: u64 = 1 << 20;
+
+/// A decoded chunk: its first bytes. All others have the fill value.
 #[derive(Clone)]
 pub(super) enum Decoded {
-    /// Its first bytes; all others have the fill value.
+    /// In memory, for this reader alone or as a change.
     Memory(Arc<Vec<u8>>),
-    /// As [`Decoded::Memory`], in a temporary file.
+    /// In the cache.
+    Cached(Arc<Chunk>),
+    /// In a temporary file.
     File(Arc<ChunkFile>),
+}
+
+/// Key in the chunk cache of the chunk of `d` in `extent`.
+pub(super) fn chunk_key(d: &Dataset, extent: &Extent) -> CacheKey {
+    extent_key(d.id, extent, d.pipeline.is_empty())
+}
+
+/// Key in the chunk cache of what `extent` has of the dataset `id`. `raw`: it is not decoded.
+pub(super) fn extent_key(id: u64, extent: &Extent, raw: bool) -> CacheKey {
+    let Extent { session, pack, offset, len, checksum } = *extent;
+    let dataset = DatasetKey { file: 0, address: Address(id) };
+    CacheKey::Extent { dataset, extent: StoredExtent { object: (session, pack), offset, len, checksum }, raw }
+}
+
+/// Waits until `bytes` may be decoded. The caller waits for no other thread meanwhile.
+pub(super) fn permit(env: &Environment, bytes: u64) -> Option<Permit<'_>> {
+    (bytes >= GATED_MIN_BYTES).then(|| env.decoding.enter(bytes))
 }
 
 impl Decoded {
@@ -31,7 +59,36 @@ impl Decoded {
     pub fn len(&self) -> u64 {
         match self {
             Decoded::Memory(bytes) => bytes.len() as u64,
+            Decoded::Cached(chunk) => chunk.image().element_bytes(),
             Decoded::File(file) => file.len(),
+        }
+    }
+
+    /// Its bytes, if they are in memory.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Decoded::Memory(bytes) => bytes,
+            Decoded::Cached(chunk) => chunk.image().dense().unwrap_or_default(),
+            Decoded::File(_) => &[],
+        }
+    }
+
+    /// Its bytes, copied to memory.
+    pub fn into_bytes(self) -> Result<Arc<Vec<u8>>> {
+        match self {
+            Decoded::Memory(bytes) => Ok(bytes),
+            Decoded::Cached(_) => {
+                let bytes = self.bytes();
+                // Room for what a write may append.
+                let mut copy = buffers::empty(bytes.len(), bytes.len().saturating_add(bytes.len() / 8));
+                copy.extend_from_slice(bytes);
+                Ok(Arc::new(copy))
+            }
+            Decoded::File(_) => {
+                let mut bytes = vec![0; usize::try_from(self.len()).unwrap_or(usize::MAX)];
+                self.read(0, &mut bytes)?;
+                Ok(Arc::new(bytes))
+            }
         }
     }
 
@@ -44,8 +101,12 @@ impl Decoded {
                 let from = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
                 front.copy_from_slice(bytes.get(from..from.saturating_add(there)).unwrap_or_default());
             }
+            Decoded::Cached(chunk) if there > 0 => {
+                let short = || Error::corrupt("chunk", Address::UNDEF, "shorter than its length");
+                chunk.image().read(at, front).ok_or_else(short)?;
+            }
             Decoded::File(file) if there > 0 => file.read(at, front)?,
-            Decoded::File(_) => {}
+            Decoded::Cached(_) | Decoded::File(_) => {}
         }
         Ok(there)
     }
@@ -90,30 +151,30 @@ fn refused(d: &Dataset, len: u64, need: u64) -> Error {
 impl IodConnector {
     /// True if the chunk in a cell is decoded to a temporary file.
     pub(super) fn is_large(&self, d: &Dataset, cell: &Cell) -> bool {
-        self.decoding.is_large(d.decoded_len(cell.len()))
+        d.decoded_len(cell.len()) > MEMORY_MIN_BYTES.max(self.env.cache.budget() / 4)
     }
 
     /// Errors: the chunk in a cell is too large to be decoded in memory.
     pub(super) fn check_whole(&self, d: &Dataset, stored: u64) -> Result<()> {
         d.check_stored(stored)?;
         let len = d.decoded_len(stored);
-        if len <= self.decoding.whole_max() { Ok(()) } else { Err(refused(d, len, len.saturating_mul(4))) }
+        if len <= self.env.changed_chunk_max() { Ok(()) } else { Err(refused(d, len, len.saturating_mul(4))) }
     }
 
     /// The decoded chunk in a cell, for reading.
     pub(super) fn decoded(&self, d: &Dataset, cell: &Cell) -> Result<Decoded> {
         match &cell.data {
             Data::Extent(extent) if self.is_large(d, cell) => self.decoded_file(d, extent, cell.mask).map(Decoded::File),
-            _ => self.image(d, cell).map(Decoded::Memory),
+            _ => self.image(d, cell),
         }
     }
 
     /// A large chunk in a temporary file.
     fn decoded_file(&self, d: &Dataset, extent: &Extent, mask: u32) -> Result<Arc<ChunkFile>> {
-        let (stored, files) = (u64::from(extent.len), &self.decoding.files);
+        let (stored, files) = (u64::from(extent.len), &self.env.chunk_files);
         d.check_stored(stored)?;
         let len = d.decoded_len(stored);
-        let most = STREAMED_MIN_BYTES.max(self.decoding.cache_bytes());
+        let most = STREAMED_MIN_BYTES.max(self.env.cache.budget());
         let plan = StreamPlan::of(&d.pipeline, mask, len);
         let is_plain = d.is_plain(mask);
         let is_whole = !is_plain && plan.is_none();
@@ -123,7 +184,7 @@ impl IodConnector {
         if is_whole {
             self.check_whole(d, stored)?;
         }
-        files.get((d.id, *extent), len, || {
+        files.get(chunk_key(d, extent), len, || {
             let Some(plan) = plan.filter(|_| !is_plain) else {
                 return if is_plain { self.copied(d, extent) } else { self.decoded_whole(d, extent, mask) };
             };
@@ -146,7 +207,7 @@ impl IodConnector {
 
     fn decoded_whole(&self, d: &Dataset, extent: &Extent, mask: u32) -> Result<ChunkFile> {
         let stored = u64::from(extent.len);
-        let _permit = self.decoding.enter(d.decoding_bytes(stored));
+        let _permit = permit(&self.env, d.decoding_bytes(stored));
         let bytes = self.container.read_within("chunk", extent, stored)?;
         ChunkFile::from_decoded(&d.decode(bytes, mask)?, Address(d.id))
     }

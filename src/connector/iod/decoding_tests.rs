@@ -1,11 +1,14 @@
 //! Chunks that are too large for the cache, and forms of many elements.
 
-use super::access::{Claim, IodConnector};
+use super::access::IodConnector;
+use super::decoding::chunk_key;
 use super::tests::{bytes, empty, open, spec};
 use crate::connector::edit::Edit;
 use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form, ObjectId};
 use crate::iod::{Body, Cell, Data, Extent, PackWriter, Ranges};
 use std::io::Write;
+use std::sync::Barrier;
+use std::time::Duration;
 
 const STRING: &str = r#"{"class":"H5T_STRING","charSet":"H5T_CSET_UTF8","strPad":"H5T_STR_NULLTERM","length":"H5T_VARIABLE"}"#;
 /// Decoded bytes of a large chunk: the caches of these tests have 1 MiB.
@@ -54,7 +57,8 @@ fn large_chunks_are_decoded_to_temporary_files() {
     let (id, extent) = dataset(&c, LARGE, &[1], &zlib(LARGE - 5, b"hello"));
     assert_eq!(read(&c, id, LARGE - 7, 100).unwrap(), b"\0\0hello");
     assert_eq!(read(&c, id, 10, 3).unwrap(), [0; 3]);
-    assert!(c.images.lock().get(&extent).is_none());
+    let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+    assert!(!c.env.cache.contains(chunk_key(&d, &extent)));
     // A whole chunk in memory is within the limit for a writer.
     c.write(id, 3, b"x").unwrap();
     assert_eq!(read(&c, id, 2, 3).unwrap(), b"\0x\0");
@@ -140,12 +144,24 @@ fn forms_of_long_strings_are_read_part_by_part() {
 fn a_panic_while_a_chunk_is_fetched_leaves_no_reader_waiting() {
     let c = open(&empty());
     let (id, extent) = dataset(&c, 100, &[1], &zlib(99, &[7]));
-    assert!(c.images.lock().arriving.insert(extent));
-    let connector = c.clone();
-    let fetch = move || {
-        let _claim = Claim { connector: &connector, extents: vec![extent] };
-        panic!("as the test wants");
-    };
-    assert!(std::thread::spawn(fetch).join().is_err());
+    let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+    let (reserved, reader) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let fetch = scope.spawn(|| {
+            let _reserved = c.env.cache.reserve(std::iter::once((chunk_key(&d, &extent), 100)));
+            reserved.wait();
+            reader.wait();
+            std::thread::sleep(Duration::from_millis(50));
+            panic!("as the test wants");
+        });
+        reserved.wait();
+        let waiting = scope.spawn(|| {
+            reader.wait();
+            read(&c, id, 99, 1)
+        });
+        assert!(fetch.join().is_err());
+        // It came before the panic, or after it.
+        let _ = waiting.join().unwrap();
+    });
     assert_eq!(read(&c, id, 99, 1).unwrap(), [7]);
 }

@@ -10,6 +10,7 @@ use crate::base::Result;
 use crate::base::datatype::Datatype;
 use crate::connector::open::{Backing, OpenContainer};
 use crate::connector::{LinkFacts, LinkTarget};
+use crate::dataset::environment::Environment;
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
 use crate::iod::Container;
@@ -18,13 +19,19 @@ use std::time::UNIX_EPOCH;
 
 /// Memory for decoded bytes of a container, bytes.
 const CACHE_BYTES: u64 = 1 << 20;
+/// Temporary files of a container, bytes.
+const FILES_BYTES: u64 = 256 << 20;
+
+fn environment() -> Result<Arc<Environment>> {
+    Ok(Arc::new(Environment::new(CACHE_BYTES, FILES_BYTES, 1)?))
+}
 
 /// The newest version of the container in `store`, for reading.
 pub fn open(store: Arc<dyn ObjectStore>) -> Result<OpenContainer> {
     let container = Arc::new(Container::open(store)?);
     let snapshot = container.snapshot(None)?;
     let state = State::new(container.clone(), snapshot, None);
-    let connector = IodConnector::new(container, state, false, CACHE_BYTES);
+    let connector = IodConnector::new(container, state, false, environment()?);
     let backing = Backing { atime: UNIX_EPOCH, mtime: UNIX_EPOCH, ctime: UNIX_EPOCH, len: 0 };
     Ok(OpenContainer { connector, backing, free_space: None })
 }
@@ -37,7 +44,7 @@ pub fn create() -> Result<Arc<IodConnector>> {
     let mut snapshot = container.snapshot(None)?;
     let session = container.begin_session(&mut snapshot)?;
     let state = State::new(container.clone(), snapshot, Some(session));
-    Ok(IodConnector::new(container, state, true, CACHE_BYTES))
+    Ok(IodConnector::new(container, state, true, environment()?))
 }
 
 /// Owner, group and text of a link, and the bytes that they are encoded to.

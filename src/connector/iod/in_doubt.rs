@@ -185,7 +185,7 @@ mod tests {
             other.write(object(&other, b"long"), 10_000, &[2; 10_000]).unwrap();
             other.link(other.root(), b"theirs", object(&other, b"old")).unwrap();
             other.close().unwrap();
-            c.images.lock().clear();
+            c.env.forget_decoded();
             faulty.fail_at(number);
             let done = c.commit();
             let hit = faulty.is_hit();

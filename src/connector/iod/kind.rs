@@ -8,7 +8,7 @@ use super::state::{GROUP, State, now};
 use super::transaction::open_peer;
 use super::versions::number_of;
 use crate::base::remote::{container_folder, container_parent, container_url, is_container};
-use crate::base::{Error, Result, buffers};
+use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::open::{
     Backing, ConfinedDir, ExternalPolicy, FreeSpace, Kind, Located, Objects, OpenContainer, OpenError, OpenOptions, Place, Recognized,
@@ -266,16 +266,16 @@ fn open(store: Arc<dyn ObjectStore>, cache: Option<Arc<dyn RangeCache>>, options
     if options.writable && options.version != VersionName::Newest {
         return Err(Error::refused(libc::EROFS, "a version is never changed; leave out --version"));
     }
-    buffers::keep_beside(options.cache_bytes);
+    let env = options.environment()?;
     let container = Arc::new(Container::open_cached(store.clone(), cache)?);
     if let Some(pin) = options.pin {
         container.set_pin_seconds(pin_seconds(pin));
     }
     match &options.transaction {
-        Some(TransactionUse::Peer { spec, peer }) => return open_peer(container, spec, *peer, options.cache_bytes),
+        Some(TransactionUse::Peer { spec, peer }) => return open_peer(container, spec, *peer, env),
         Some(TransactionUse::Manage) => {
             let state = State::new(container.clone(), container.snapshot(None)?, None);
-            return Ok((IodConnector::new(container, state, false, options.cache_bytes), 0));
+            return Ok((IodConnector::new(container, state, false, env), 0));
         }
         None => {}
     }
@@ -289,7 +289,7 @@ fn open(store: Arc<dyn ObjectStore>, cache: Option<Arc<dyn RangeCache>>, options
     }
     let seconds = container.read_record(snapshot.version())?.map_or(0, |(record, _)| record.seconds);
     let state = State::new(container.clone(), snapshot, session);
-    let connector = IodConnector::new(container, state, options.writable, options.cache_bytes);
+    let connector = IodConnector::new(container, state, options.writable, env);
     if options.writable || options.pin.is_some() {
         connector.keep_pinned()?;
     }

@@ -43,7 +43,6 @@ mod costs_tests;
 mod create;
 mod dataset;
 mod decoding;
-mod decoding_memory;
 #[cfg(test)]
 mod decoding_tests;
 mod diff;
@@ -125,17 +124,19 @@ impl Connector for IodConnector {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let [requests, received, sent] = self.container.store().counters();
         let version = self.state.read_recursive().snapshot.version();
-        vec![
+        let mut counters = self.env.counters();
+        counters.extend([
             ("store_requests", requests),
             ("store_bytes_received", received),
             ("store_bytes_sent", sent),
             ("version", version),
             ("open_trees", self.open_trees()),
-        ]
+        ]);
+        counters
     }
 
     fn set_cache_bytes(&self, bytes: u64) {
-        self.set_images_limit(bytes);
+        self.env.cache.set_budget(bytes);
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {

@@ -12,6 +12,7 @@ use crate::connector::{
     ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, LinkFacts, LinkTarget, NewValue, Newlines, ObjectId, ObjectKind,
     Ownership, Shape,
 };
+use crate::dataset::environment::Environment;
 use crate::dataset::layout::Seek;
 use crate::file::store::ObjectStore;
 use crate::file::store::faulty::{Fault, FaultyStore};
@@ -20,7 +21,7 @@ use crate::iod::Container;
 use crate::present::parse::parse_datatype;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(super) fn open_in(store: Arc<dyn ObjectStore>, version: Option<u64>) -> Result<Arc<IodConnector>> {
     let container = Arc::new(Container::open(store)?);
@@ -31,7 +32,14 @@ pub(super) fn open_in(store: Arc<dyn ObjectStore>, version: Option<u64>) -> Resu
     };
     let writable = session.is_some();
     let state = State::new(container.clone(), snapshot, session);
-    Ok(IodConnector::new(container, state, writable, 1 << 20))
+    Ok(IodConnector::new(container, state, writable, environment()))
+}
+
+/// Small caches, on threads that all tests share.
+pub(super) fn environment() -> Arc<Environment> {
+    static THREADS: OnceLock<Arc<rayon::ThreadPool>> = OnceLock::new();
+    let threads = || Arc::new(rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap());
+    Arc::new(Environment::with_pool(1 << 20, 256 << 20, THREADS.get_or_init(threads).clone()))
 }
 
 pub(super) fn open(store: &MemoryStore) -> Arc<IodConnector> {

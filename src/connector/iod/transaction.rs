@@ -11,6 +11,7 @@ use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::Connector;
 use crate::connector::transactions::{Base, Ending, TransactionSpec, Transactions, TreeUse};
+use crate::dataset::environment::Environment;
 use crate::iod::merge::Merged;
 use crate::iod::record::Delta;
 use crate::iod::transaction::{Contribution, Verdict};
@@ -20,9 +21,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Memory for decoded chunks of a commit of all parts, bytes.
-const COMMIT_CACHE_BYTES: u64 = 64 << 20;
 
 /// Number of the newest version.
 fn newest(container: &Container) -> Result<u64> {
@@ -80,7 +78,7 @@ pub(super) fn open_peer(
     container: Arc<Container>,
     spec: &TransactionSpec,
     peer: Option<u32>,
-    cache_bytes: u64,
+    env: Arc<Environment>,
 ) -> Result<(Arc<IodConnector>, u64)> {
     let transaction = begun(&container, spec)?;
     let snapshot = base_snapshot(&container, &transaction)?;
@@ -89,7 +87,7 @@ pub(super) fn open_peer(
     let member = container.join_transaction(&transaction, session.number(), peer)?;
     let joined = Peer::joined(transaction.name, member);
     let state = State::new(container.clone(), snapshot, Some(session));
-    let connector = IodConnector::of_peer(container, state, true, cache_bytes, Some(joined));
+    let connector = IodConnector::of_peer(container, state, true, env, Some(joined));
     connector.keep_base_pinned(&connector.state.read())?;
     Ok((connector, seconds))
 }
@@ -177,7 +175,7 @@ impl IodConnector {
             Some(session) => session.clone(),
             None => Arc::new(IodConnector::first_session(&self.container, &mut self.container.snapshot(None)?)?),
         };
-        let (verdict, snapshot) = publish(&self.container, &transaction, session)?;
+        let (verdict, snapshot) = publish(&self.container, &self.env, &transaction, session)?;
         match self.container.end_transaction(&transaction, verdict)? {
             Verdict::Committed(version) => {
                 tracing::info!("transaction {name} is version {version}");
@@ -248,10 +246,15 @@ fn united(mut ours: Ranges, theirs: &Ranges) -> Ranges {
 
 /// Merges the parts of a transaction and commits them; returns what became of it, and the version
 /// that it made. All writers come to the same verdict: the parts and the versions in order decide.
-fn publish(container: &Arc<Container>, transaction: &Transaction, session: Arc<Session>) -> Result<(Verdict, Snapshot)> {
+fn publish(
+    container: &Arc<Container>,
+    env: &Arc<Environment>,
+    transaction: &Transaction,
+    session: Arc<Session>,
+) -> Result<(Verdict, Snapshot)> {
     let mut state = State::new(container.clone(), container.snapshot(Some(transaction.begin.base))?, None);
     state.session = Some(session);
-    let scratch = IodConnector::new(container.clone(), state, true, COMMIT_CACHE_BYTES);
+    let scratch = IodConnector::new(container.clone(), state, true, env.clone());
     // The session may have packs of other changes: the commit does not settle them.
     let _storing = scratch.storing.lock();
     let mut state = scratch.state.write();

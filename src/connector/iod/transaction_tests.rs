@@ -4,6 +4,7 @@ use super::access::IodConnector;
 use super::commit::{entries, session};
 use super::kind::root_entries;
 use super::state::State;
+use super::tests::environment;
 use super::transaction::open_peer;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Taken};
@@ -33,13 +34,13 @@ fn writer(store: &MemoryStore) -> Arc<IodConnector> {
     let mut snapshot = container.snapshot(None).unwrap();
     let session = container.begin_session(&mut snapshot).unwrap();
     let state = State::new(container.clone(), snapshot, Some(session));
-    IodConnector::new(container, state, true, 1 << 20)
+    IodConnector::new(container, state, true, environment())
 }
 
 fn reader(store: &MemoryStore) -> Arc<IodConnector> {
     let container = Arc::new(Container::open(Arc::new(store.clone())).unwrap());
     let state = State::new(container.clone(), container.snapshot(None).unwrap(), None);
-    IodConnector::new(container, state, false, 1 << 20)
+    IodConnector::new(container, state, false, environment())
 }
 
 fn spec(name: &str, peers: u32) -> TransactionSpec {
@@ -47,7 +48,7 @@ fn spec(name: &str, peers: u32) -> TransactionSpec {
 }
 
 fn open(store: Arc<dyn ObjectStore>, spec: &TransactionSpec, peer: Option<u32>) -> Result<Arc<IodConnector>> {
-    open_peer(Arc::new(Container::open(store)?), spec, peer, 1 << 20).map(|(connector, _)| connector)
+    open_peer(Arc::new(Container::open(store)?), spec, peer, environment()).map(|(connector, _)| connector)
 }
 
 fn peer(store: &MemoryStore, name: &str, peers: u32) -> Arc<IodConnector> {
@@ -451,7 +452,7 @@ fn a_tree_takes_one_place_whatever_fails() {
         let container = Arc::new(Container::open(faulty.clone()).unwrap());
         let mut snapshot = container.snapshot(None).unwrap();
         let session = container.begin_session(&mut snapshot).unwrap();
-        let a = IodConnector::new(container.clone(), State::new(container, snapshot, Some(session)), true, 1 << 20);
+        let a = IodConnector::new(container.clone(), State::new(container, snapshot, Some(session)), true, environment());
         let tree = a.open_tree("t").unwrap();
         faulty.fail_at(number);
         let first = tree.create_file(tree.root(), b"new").map(drop);

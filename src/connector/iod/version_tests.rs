@@ -2,7 +2,7 @@
 
 use super::access::IodConnector;
 use super::state::State;
-use super::tests::{Random, bytes, empty, errno, open, open_in, operation, shown, shown_below};
+use super::tests::{Random, bytes, empty, environment, errno, open, open_in, operation, shown, shown_below};
 use crate::base::Error;
 use crate::connector::edit::{Edit, Taken};
 use crate::connector::memory::{MemoryConnector, MemoryObject};
@@ -44,7 +44,7 @@ fn history(seed: u64) -> (MemoryStore, BTreeMap<u64, Shown>) {
 fn reader(store: &MemoryStore) -> Arc<IodConnector> {
     let container = Arc::new(Container::open(Arc::new(store.clone())).unwrap());
     let snapshot = container.snapshot(None).unwrap();
-    IodConnector::new(container.clone(), State::new(container, snapshot, None), false, 1 << 20)
+    IodConnector::new(container.clone(), State::new(container, snapshot, None), false, environment())
 }
 
 fn follower(store: &MemoryStore, group: Option<&[u8]>) -> Arc<IodConnector> {

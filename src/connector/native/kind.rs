@@ -29,9 +29,6 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Size of the disk cache, in multiples of the chunk cache.
-const DISK_CACHE_FACTOR: u64 = 16;
-
 /// See the module's description.
 pub struct Hdf5File;
 
@@ -221,11 +218,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
 }
 
 pub(super) fn native_options(options: &OpenOptions, neighbours: Neighbours, file_name: &OsStr) -> Result<Options> {
-    let disk_bytes = options.cache_bytes.saturating_mul(DISK_CACHE_FACTOR);
-    let environment = match &options.shared {
-        Some(shared) => shared.environment(),
-        None => Arc::new(Environment::new(options.cache_bytes, disk_bytes, options.threads)?),
-    };
+    let environment = options.environment()?;
     let log = LogAccess { raw: options.raw_log, file_name: file_name.to_owned() };
     let missing = if options.missing_is_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
     Ok(Options { environment, neighbours: Arc::new(neighbours), missing, rescue: options.rescue, log })

@@ -190,12 +190,14 @@ impl Drop for ChunkCache {
     }
 }
 
-/// Budget reserved for a decode. Dropped unfinished, it is released and waiting readers get an
-/// error.
-struct Reservation<'a> {
+/// Budget reserved for a decode by its owner, for which other readers of the chunk wait. Dropped
+/// unfinished, it is released and they get an error.
+pub(crate) struct Reservation<'a> {
     cache: &'a ChunkCache,
     key: Key,
     charge: u64,
+    /// The chunk is within the budget.
+    keep: bool,
     pending: Arc<Pending>,
     finished: bool,
 }
@@ -209,6 +211,21 @@ impl Drop for Reservation<'_> {
 }
 
 impl Reservation<'_> {
+    /// Ends the decode: the chunk is cached, or waiting readers get the error.
+    pub(crate) fn finish(mut self, decoded: Result<Image>) -> Result<Arc<Chunk>> {
+        match decoded {
+            Ok(image) => {
+                let chunk = Arc::new(Chunk::new(image, &self.cache.memory.unread));
+                self.succeed(&chunk);
+                Ok(chunk)
+            }
+            Err(e) => {
+                self.fail(e.clone());
+                Err(e)
+            }
+        }
+    }
+
     fn fail(&mut self, error: Error) {
         self.finished = true;
         {
@@ -221,14 +238,14 @@ impl Reservation<'_> {
         self.publish(Err(error));
     }
 
-    fn succeed(&mut self, chunk: &Arc<Chunk>, keep: bool) {
+    fn succeed(&mut self, chunk: &Arc<Chunk>) {
         self.finished = true;
         {
             let mut state = self.cache.memory.state.lock();
             let size = charged_bytes(chunk.image.memory());
             let is_ours = matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending));
             state.bytes = state.bytes.saturating_sub(self.charge);
-            if is_ours && keep {
+            if is_ours && self.keep {
                 state.slots.put(self.key, Slot::Ready(chunk.clone()));
                 state.bytes = state.bytes.saturating_add(size);
             } else if is_ours {
@@ -400,10 +417,8 @@ impl ChunkCache {
 
     fn load(&self, key: Key, size: u64, load: impl FnOnce() -> Result<Image>) -> Result<Found> {
         waiting::may_wait();
-        let pending = Arc::new(Pending::default());
-        let size = charged_bytes(size);
-        let keep = size <= self.budget();
-        let victims = {
+        let mut victims = Vec::new();
+        let reservation = {
             let mut state = self.memory.state.lock();
             match state.slots.get(&key) {
                 // Another thread loaded it between the two locks.
@@ -413,30 +428,60 @@ impl ChunkCache {
                     drop(state);
                     return self.wait(&p);
                 }
-                None => {}
+                None => self.reserve_slot(&mut state, key, size, &mut victims),
             }
-            let victims = if keep { self.make_room(&mut state, size) } else { Vec::new() };
-            state.slots.put(key, Slot::Loading(pending.clone()));
-            state.bytes = state.bytes.saturating_add(size);
-            victims
         };
-        let mut reservation = Reservation { cache: self, key, charge: size, pending, finished: false };
         self.save_unfinished(victims);
+        self.count_decode(&reservation);
+        reservation.finish(load()).map(Found::Chunk)
+    }
+
+    fn count_decode(&self, reservation: &Reservation<'_>) {
         self.counters.decodes.fetch_add(1, Ordering::Relaxed);
-        if !keep {
+        if !reservation.keep {
             self.counters.unkept.fetch_add(1, Ordering::Relaxed);
         }
-        match load() {
-            Ok(image) => {
-                let chunk = Arc::new(Chunk::new(image, &self.memory.unread));
-                reservation.succeed(&chunk, keep);
-                Ok(Found::Chunk(chunk))
-            }
-            Err(e) => {
-                reservation.fail(e.clone());
-                Err(e)
-            }
+    }
+
+    /// Makes the chunk `key`, which has no slot, one that is being decoded.
+    fn reserve_slot(&self, state: &mut State, key: Key, size: u64, victims: &mut Vec<(Key, Arc<Chunk>)>) -> Reservation<'_> {
+        let size = charged_bytes(size);
+        let keep = size <= self.budget();
+        if keep {
+            victims.append(&mut self.make_room(state, size));
         }
+        let pending = Arc::new(Pending::default());
+        state.slots.put(key, Slot::Loading(pending.clone()));
+        state.bytes = state.bytes.saturating_add(size);
+        Reservation { cache: self, key, charge: size, keep, pending, finished: false }
+    }
+
+    /// Reserves those of several chunks, keys and decoded bytes, that are neither cached nor being
+    /// decoded: the caller decodes them together. `None`: the others.
+    pub(crate) fn reserve(&self, chunks: impl Iterator<Item = (CacheKey, u64)>) -> Vec<Option<Reservation<'_>>> {
+        let (mut victims, mut reserved) = (Vec::new(), Vec::new());
+        let mut state = self.memory.state.lock();
+        for (key, size) in chunks {
+            let key = self.key(key);
+            let is_there = state.slots.contains(&key) || self.disk_cache.find(key.1).is_some();
+            reserved.push((!is_there).then(|| self.reserve_slot(&mut state, key, size, &mut victims)));
+        }
+        drop(state);
+        self.save_unfinished(victims);
+        reserved.iter().flatten().for_each(|reservation| self.count_decode(reservation));
+        reserved
+    }
+
+    /// Adds a chunk that is known, unless it is cached or being decoded.
+    pub(crate) fn insert(&self, key: CacheKey, image: Image) -> Option<Arc<Chunk>> {
+        let mut victims = Vec::new();
+        let reservation = {
+            let mut state = self.memory.state.lock();
+            let key = self.key(key);
+            (!state.slots.contains(&key)).then(|| self.reserve_slot(&mut state, key, image.memory(), &mut victims))
+        };
+        self.save_unfinished(victims);
+        reservation?.finish(Ok(image)).ok()
     }
 
     /// Evicts ready chunks until `size` more bytes fit: consumed ones, then the least recently
@@ -471,7 +516,8 @@ impl ChunkCache {
     /// read again.
     fn save_unfinished(&self, victims: Vec<(Key, Arc<Chunk>)>) {
         for ((_, key), chunk) in victims.into_iter().filter(|((number, _), _)| *number == self.number) {
-            if !chunk.is_consumed()
+            if key.is_decoded()
+                && !chunk.is_consumed()
                 && chunk.bytes_read.load(Ordering::Relaxed) > 0
                 && let Some(bytes) = chunk.image.dense()
             {

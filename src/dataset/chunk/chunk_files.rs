@@ -17,7 +17,6 @@ use crate::filter::{FilterError, shuffle};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::fs::File;
-use std::hash::Hash;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -253,13 +252,13 @@ impl Writer<'_> {
 #[derive(Default)]
 struct Entry(Mutex<Option<Result<Arc<ChunkFile>>>>);
 
-/// LRU cache of decoded chunks in temporary files. `K` identifies a chunk and its bytes.
-pub(crate) struct ChunkFiles<K: Hash + Eq = CacheKey> {
-    entries: Mutex<LruCache<K, (u64, Arc<Entry>)>>,
+/// LRU cache of decoded chunks in temporary files.
+pub(crate) struct ChunkFiles {
+    entries: Mutex<LruCache<CacheKey, (u64, Arc<Entry>)>>,
     capacity: u64,
 }
 
-impl<K: Hash + Eq> ChunkFiles<K> {
+impl ChunkFiles {
     /// A cache of at most `capacity` bytes; 0: no chunk fits.
     pub(crate) fn new(capacity: u64) -> Self {
         ChunkFiles { entries: Mutex::new(LruCache::unbounded()), capacity }
@@ -277,15 +276,15 @@ impl<K: Hash + Eq> ChunkFiles<K> {
 
     /// Returns the chunk `key` of `len` bytes; calls `make` to decode it on a miss.
     ///
-    /// Waits if another thread is decoding the chunk. Caches decoding errors, but not I/O errors.
-    pub(crate) fn get(&self, key: impl Into<K>, len: u64, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
+    /// Waits if another thread is decoding the chunk. Caches errors of decoding alone.
+    pub(crate) fn get(&self, key: impl Into<CacheKey>, len: u64, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
         let key = key.into();
         let entry = {
             let mut entries = self.entries.lock();
             match entries.get(&key) {
                 Some((_, e)) => e.clone(),
                 None => {
-                    let held = |entries: &LruCache<K, (u64, Arc<Entry>)>| entries.iter().map(|(_, (n, _))| *n).sum::<u64>();
+                    let held = |entries: &LruCache<CacheKey, (u64, Arc<Entry>)>| entries.iter().map(|(_, (n, _))| *n).sum::<u64>();
                     while entries.len() >= FILES_MAX || held(&entries).saturating_add(len) > self.capacity {
                         if entries.pop_lru().is_none() {
                             break;
@@ -302,15 +301,14 @@ impl<K: Hash + Eq> ChunkFiles<K> {
             return result.clone();
         }
         let made = make().map(Arc::new);
-        // An I/O error of a temporary file may be transient: the next reader retries.
-        if !matches!(made, Err(Error::Io { .. })) {
+        // Another error, of a temporary file or a server, may be transient: the next reader tries
+        // again.
+        if matches!(made, Ok(_) | Err(Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. })) {
             *slot = Some(made.clone());
         }
         made
     }
-}
 
-impl ChunkFiles {
     /// Drops every chunk.
     pub(crate) fn clear(&self) {
         self.entries.lock().clear();
@@ -432,13 +430,16 @@ mod tests {
 
     #[test]
     fn failures_are_remembered_and_files_are_few() {
-        let chunk_files: ChunkFiles = ChunkFiles::new(100);
+        let chunk_files = ChunkFiles::new(100);
         let key = |chunk| ChunkKey { dataset: 1.into(), chunk };
         let bad = Error::corrupt("chunk", Address(5), "bad");
         assert_eq!(chunk_files.get(key(1), 10, || Err(bad.clone())).err(), Some(bad.clone()));
         assert_eq!(chunk_files.get(key(1), 10, || panic!("again")).err(), Some(bad));
+        // A server that did not answer may answer later.
+        let silent = Error::Request { operation: "read a pack", errno: libc::ETIMEDOUT, reason: "no answer".into() };
+        assert_eq!(chunk_files.get(key(0), 10, || Err(silent.clone())).err(), Some(silent));
         let pipeline = Pipeline { filters: vec![spec(DEFLATE, &[1])] };
-        for i in 2..40 {
+        for i in [0].into_iter().chain(2..40) {
             chunk_files.get(key(i), 30, || make(&pipeline, &zlib(&[3; 30]), 30)).unwrap();
             assert!(chunk_files.entries.lock().len() <= 4);
         }

@@ -20,6 +20,19 @@ pub struct ChunkKey {
     pub(crate) chunk: u64,
 }
 
+/// Where a container of objects has bytes: a range of an object that was written once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct StoredExtent {
+    /// Numbers of the object.
+    pub(crate) object: (u64, u32),
+    /// First byte.
+    pub(crate) offset: u64,
+    /// Length, bytes.
+    pub(crate) len: u32,
+    /// Checksum of the bytes.
+    pub(crate) checksum: u32,
+}
+
 /// Key of an entry of the chunk cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum CacheKey {
@@ -34,6 +47,15 @@ pub(crate) enum CacheKey {
         /// Exact form; otherwise lines form.
         exact: bool,
     },
+    /// What is stored in a place that never changes, decoded.
+    Extent {
+        /// The dataset.
+        dataset: DatasetKey,
+        /// Where they are.
+        extent: StoredExtent,
+        /// Nothing was to be decoded: these are the stored bytes.
+        raw: bool,
+    },
     /// The decoded elements of a write in a log.
     Record {
         /// The dataset.
@@ -44,11 +66,16 @@ pub(crate) enum CacheKey {
 }
 
 impl CacheKey {
+    /// True if the entry costs more to make again than to read from the disk cache.
+    pub(crate) fn is_decoded(&self) -> bool {
+        !matches!(self, CacheKey::Extent { raw: true, .. })
+    }
+
     /// The entry's dataset.
     pub(crate) fn dataset(&self) -> DatasetKey {
         match self {
             CacheKey::Chunk(key) => key.dataset,
-            CacheKey::Element { dataset, .. } | CacheKey::Record { dataset, .. } => *dataset,
+            CacheKey::Element { dataset, .. } | CacheKey::Extent { dataset, .. } | CacheKey::Record { dataset, .. } => *dataset,
         }
     }
 }

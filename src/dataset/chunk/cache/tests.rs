@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::key::StoredExtent;
 use std::sync::Barrier;
 
 fn key(chunk: u64) -> ChunkKey {
@@ -130,4 +131,57 @@ fn a_chunk_read_in_part_goes_to_the_disk_cache() {
     let mut b = [0; 4];
     cache.disk_cache().read(at, 100, &mut b).unwrap();
     assert_eq!(b, [5; 4]);
+}
+
+#[test]
+fn reserved_chunks_are_waited_for_and_end_with_their_owner() {
+    let cache = ChunkCache::new(1 << 20, 0);
+    let size = |i| (key(i).into(), 100);
+    cache.insert(key(0).into(), DenseImage::boxed(vec![7; 100])).unwrap();
+    let mut reserved = cache.reserve((0..4).map(size));
+    assert_eq!(reserved.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, true, true]);
+    assert!(cache.reserve((0..4).map(size)).iter().all(Option::is_none));
+    assert!(cache.insert(key(1).into(), DenseImage::boxed(vec![8; 100])).is_none());
+    std::thread::scope(|s| {
+        let waiting: Vec<_> = (0..4)
+            .map(|i| {
+                s.spawn({
+                    let cache = &cache;
+                    move || (i, cache.get(key(i), 100, || panic!("decoded twice")))
+                })
+            })
+            .collect();
+        while cache.counters.waits.load(Ordering::Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        reserved.pop().flatten().unwrap().finish(Ok(DenseImage::boxed(vec![3; 100]))).unwrap();
+        let bad = Error::corrupt("chunk", Address(2), "bad");
+        assert!(reserved.pop().flatten().unwrap().finish(Err(bad.clone())).is_err());
+        // As by a panic.
+        drop(reserved);
+        let results: Vec<_> = waiting.into_iter().map(|t| t.join().unwrap().1).collect();
+        assert!(results[1].is_err() && results[2].as_ref().err() == Some(&bad));
+        assert_eq!((bytes(results[0].clone().unwrap()), bytes(results[3].clone().unwrap())), (vec![7; 100], vec![3; 100]));
+    });
+    assert_eq!(cache.bytes(), 2 * charged_bytes(100));
+}
+
+#[test]
+fn all_of_a_chunk_is_read_from_the_disk_cache() {
+    let cache = ChunkCache::new(10_000, 1 << 20);
+    let Found::Chunk(c) = cache.get(key(1), 9000, || Ok(DenseImage::boxed(vec![5; 9000]))).unwrap() else { panic!("on disk") };
+    cache.record_read(key(1), &c, 10);
+    assert_eq!(cache.disk_cache().whole(key(1).into()), None);
+    cache.get(key(2), 9000, || Ok(DenseImage::boxed(vec![6; 9000]))).unwrap();
+    assert_eq!(cache.disk_cache().whole(key(1).into()), Some(vec![5; 9000]));
+    assert!(cache.reserve(std::iter::once((key(1).into(), 9000)))[0].is_none());
+    // What was not decoded is read again where it is.
+    let extent = StoredExtent { object: (1, 2), offset: 3, len: 9000, checksum: 4 };
+    let stored = |raw| CacheKey::Extent { dataset: 1.into(), extent, raw };
+    for raw in [false, true] {
+        let chunk = cache.insert(stored(raw), DenseImage::boxed(vec![8; 9000])).unwrap();
+        cache.record_read(stored(raw), &chunk, 10);
+        cache.get(key(3 + u64::from(raw)), 9000, || Ok(DenseImage::boxed(vec![9; 9000]))).unwrap();
+        assert_eq!(cache.contains(stored(raw)), !raw);
+    }
 }
