@@ -21,6 +21,23 @@ const DATASETS_MAX: usize = 4096;
 /// Least memory for changes that are not encoded, bytes.
 const DIRTY_MIN_BYTES: u64 = 16 << 20;
 
+/// A thread of a kind of which few run at once. It counts until this is dropped, also by a panic.
+pub(super) struct Running(Arc<AtomicUsize>);
+
+impl Running {
+    /// One more of those that `count` counts, if fewer than `most` run.
+    pub(super) fn one_of(count: &Arc<AtomicUsize>, most: usize) -> Option<Running> {
+        let more = |n: usize| n.checked_add(1).filter(|n| *n <= most);
+        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(|_| Running(count.clone()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// See the module's description.
 pub struct IodConnector {
     /// The container.
@@ -33,6 +50,8 @@ pub struct IodConnector {
     pub(super) env: Arc<Environment>,
     /// Held by the one thread that stores chunks ahead of a commit.
     pub(super) storing: Mutex<()>,
+    /// Threads that were started for that.
+    pub(super) storers: Arc<AtomicUsize>,
     /// Threads that read ahead.
     pub(super) readers_ahead: Arc<AtomicUsize>,
     /// Decoded headers of datasets, of the current generation.
@@ -115,6 +134,7 @@ impl IodConnector {
             writable,
             env,
             storing: Mutex::new(()),
+            storers: Arc::default(),
             readers_ahead,
             datasets: Mutex::new(LruCache::new(datasets_max)),
             counted: Mutex::new(LruCache::new(datasets_max)),
@@ -169,5 +189,24 @@ impl IodConnector {
     pub(super) fn all_changed(&self) {
         self.datasets.lock().clear();
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_threads_of_a_kind_run_also_after_a_panic() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let two: Vec<_> = (0..2).map(|_| Running::one_of(&count, 2).unwrap()).collect();
+        assert!(Running::one_of(&count, 2).is_none());
+        drop(two);
+        let running = Running::one_of(&count, 1).unwrap();
+        let thread = std::thread::spawn(move || {
+            let _running = running;
+            panic!("as the test wants");
+        });
+        assert!(thread.join().is_err() && Running::one_of(&count, 1).is_some());
     }
 }

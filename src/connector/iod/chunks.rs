@@ -1,6 +1,6 @@
 //! Datasets and chunks of an open container, with caches; reading elements.
 
-use super::access::IodConnector;
+use super::access::{IodConnector, Running};
 use super::coalesce::groups_to_decode;
 use super::dataset::Dataset;
 use super::decoding::{Decoded, HELD_BYTES, chunk_key, permit};
@@ -13,7 +13,6 @@ use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::iod::{Body, Cell, Data, Extent};
 use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows of chunks in one slice of a request.
 const SLICE_ROWS: u64 = 16384;
@@ -21,22 +20,6 @@ const SLICE_ROWS: u64 = 16384;
 const KEPT_METADATA_BYTES: u64 = 32 << 10;
 /// Threads that read ahead, at most.
 const READERS_AHEAD_MAX: usize = 16;
-
-/// A thread that reads ahead, counted until it ends.
-struct Ahead(Arc<AtomicUsize>);
-
-impl Ahead {
-    fn new(count: &Arc<AtomicUsize>) -> Ahead {
-        count.fetch_add(1, Ordering::Relaxed);
-        Ahead(count.clone())
-    }
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 impl IodConnector {
     /// The dataset `id`, from the cache or decoded.
@@ -101,16 +84,13 @@ impl IodConnector {
         if missing.is_empty() {
             return Ok(true);
         }
-        if self.readers_ahead.load(Ordering::Relaxed) >= READERS_AHEAD_MAX {
-            return Ok(false);
-        }
         let connector = self.shared()?;
         let groups = groups_to_decode(d, &missing);
         for part in groups.chunks(groups.len().div_ceil(READERS_AHEAD_MAX / 2).max(1)) {
             let (connector, d, part) = (connector.clone(), d.clone(), part.to_vec());
-            let ahead = Ahead::new(&connector.readers_ahead);
+            let Some(running) = Running::one_of(&connector.readers_ahead, READERS_AHEAD_MAX) else { return Ok(false) };
             let fetch = move || {
-                let _ahead = ahead;
+                let _running = running;
                 for group in &part {
                     connector.fetch_group(&d, group);
                 }

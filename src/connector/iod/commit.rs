@@ -1,6 +1,6 @@
 //! Commits: chunks are encoded into packs, and one record publishes all changes.
 
-use super::access::IodConnector;
+use super::access::{IodConnector, Running};
 use super::dataset::Dataset;
 use super::decoding::chunk_key;
 use super::in_doubt::is_retried;
@@ -85,9 +85,13 @@ impl IodConnector {
         if dirty > self.dirty_limit.saturating_mul(2) {
             return self.store_ahead();
         }
-        if dirty > self.dirty_limit && self.storing.try_lock().is_some() {
+        // A burst of writes starts one.
+        if dirty > self.dirty_limit
+            && let Some(running) = Running::one_of(&self.storers, 1)
+        {
             let connector = self.shared()?;
             let store = move || {
+                let _running = running;
                 // The chunks stay in memory; a commit gets the error again.
                 if let Err(e) = connector.store_ahead() {
                     tracing::debug!("chunks are not stored ahead: {e}");
