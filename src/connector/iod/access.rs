@@ -3,6 +3,7 @@
 use super::beside::{Following, Siblings, Trees};
 use super::dataset::Dataset;
 use super::external::External;
+use super::form_index::FormIndex;
 use super::original_sources::OriginalSources;
 use super::peer::Peer;
 use super::state::State;
@@ -18,6 +19,8 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// Decoded headers that are kept.
 const DATASETS_MAX: usize = 4096;
+/// Indexes of forms that are kept.
+const FORMS_MAX: usize = 16;
 /// Least memory for changes that are not encoded, bytes.
 const DIRTY_MIN_BYTES: u64 = 16 << 20;
 
@@ -56,6 +59,8 @@ pub struct IodConnector {
     pub(super) readers_ahead: Arc<AtomicUsize>,
     /// Decoded headers of datasets, of the current generation.
     pub(super) datasets: Mutex<LruCache<u64, Arc<Dataset>>>,
+    /// Indexes of the forms of variable-length elements, of datasets as they were decoded.
+    forms: Mutex<LruCache<(u64, bool), (Arc<Dataset>, Arc<FormIndex>)>>,
     /// Bytes stored for datasets, counted or estimated in this generation.
     pub(super) counted: Mutex<LruCache<u64, (u64, u64)>>,
     /// Paths of objects, with the generation that they are of.
@@ -137,6 +142,7 @@ impl IodConnector {
             storers: Arc::default(),
             readers_ahead,
             datasets: Mutex::new(LruCache::new(datasets_max)),
+            forms: Mutex::new(LruCache::new(std::num::NonZeroUsize::new(FORMS_MAX).unwrap_or(std::num::NonZeroUsize::MIN))),
             counted: Mutex::new(LruCache::new(datasets_max)),
             paths: Mutex::new((0, HashMap::new())),
             cursor: Mutex::new(None),
@@ -174,13 +180,34 @@ impl IodConnector {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Notes a change of the object `id`.
+    /// Notes a change of the object `id`: of its metadata, or of its variable-length elements.
     pub(super) fn changed(&self, id: u64) {
         self.datasets.lock().pop(&id);
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Notes a change of any kind but of the metadata of datasets.
+    /// The index of the form of `d`, which changes only with `d`: all readers of it share one.
+    pub(super) fn form_index(&self, d: &Arc<Dataset>, lines: bool) -> Arc<FormIndex> {
+        let mut forms = self.forms.lock();
+        if let Some((of, index)) = forms.get(&(d.id, lines))
+            && Arc::ptr_eq(of, d)
+        {
+            return index.clone();
+        }
+        let index = Arc::<FormIndex>::default();
+        forms.put((d.id, lines), (d.clone(), index.clone()));
+        index
+    }
+
+    /// Shares the index of the form of `d` no longer.
+    pub(super) fn forget_form(&self, d: &Dataset) {
+        let mut forms = self.forms.lock();
+        forms.pop(&(d.id, true));
+        forms.pop(&(d.id, false));
+    }
+
+    /// Notes a change of any kind but of datasets with variable-length elements and of metadata of
+    /// datasets.
     pub(super) fn note_change(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }

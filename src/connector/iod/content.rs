@@ -2,9 +2,10 @@
 
 use super::access::IodConnector;
 use super::dataset::{Dataset, Storage};
-use super::forms::{Index, Parts};
+use super::form_index::{FormIndex, Index, LastPart};
+use super::forms::Parts;
 use super::state::State;
-use crate::base::{Address, Error, Result};
+use crate::base::Result;
 use crate::connector::{Chunks, Content, FILL_BYTES_MAX, Form};
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
@@ -15,6 +16,8 @@ use std::sync::Arc;
 
 /// Stored chunks of a dataset that are counted each time its storage is asked for.
 const COUNTED_CHUNKS: usize = 4096;
+/// Parts of a form whose index other open files share, at most.
+const SHARED_PARTS_MAX: usize = 1 << 16;
 /// Smallest and largest preferred I/O size, bytes.
 const BLOCK_SIZES: (u64, u64) = (4096, 4 << 20);
 
@@ -23,12 +26,15 @@ pub(super) struct IodContent {
     connector: Arc<IodConnector>,
     id: u64,
     form: Form,
-    index: Mutex<Option<Index>>,
+    /// The index of a generation.
+    index: Mutex<Option<(u64, Arc<FormIndex>)>>,
+    /// The part of an index that was read last.
+    last: Mutex<Option<(Arc<Index>, LastPart)>>,
 }
 
 impl IodContent {
     pub fn new(connector: Arc<IodConnector>, id: u64, form: Form) -> Self {
-        IodContent { connector, id, form, index: Mutex::new(None) }
+        IodContent { connector, id, form, index: Mutex::new(None), last: Mutex::new(None) }
     }
 
     fn dataset(&self, state: &State) -> Result<Arc<Dataset>> {
@@ -52,22 +58,42 @@ impl IodContent {
         }
     }
 
-    /// Calls `f` with the index of the present generation, and the parts that it is made of.
-    fn with_index<R>(&self, state: &State, d: &Dataset, f: impl FnOnce(&mut Index, Parts<'_>) -> Result<R>) -> Result<R> {
+    /// The index of `d`, which is at the present generation.
+    fn shared_index(&self, d: &Arc<Dataset>) -> Arc<FormIndex> {
         let generation = self.connector.generation();
-        let parts = || Parts::new(&self.connector, state, d, self.is_lines(d));
         let mut index = self.index.lock();
-        if index.as_ref().is_none_or(|i| i.generation != generation) {
-            *index = Some(Index::new(generation, parts()?)?);
-        }
-        match index.as_mut() {
-            Some(index) => f(index, parts()?),
-            None => Err(Error::corrupt("dataset", Address(self.id), "its form is not known")),
+        match &*index {
+            Some((of, index)) if *of == generation => index.clone(),
+            _ => {
+                let shared = self.connector.form_index(d, self.is_lines(d));
+                *index = Some((generation, shared.clone()));
+                shared
+            }
         }
     }
 
-    fn read_form(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.with_index(state, d, |index, mut parts| index.read(&mut parts, offset, buf))
+    /// The index of `d`. The first reader makes it while others wait.
+    fn index(&self, state: &State, d: &Arc<Dataset>) -> Result<Arc<Index>> {
+        let shared = self.shared_index(d);
+        let mut slot = shared.lock();
+        if let Some(index) = &*slot {
+            return Ok(index.clone());
+        }
+        let index = Arc::new(Index::new(Parts::new(&self.connector, state, d, self.is_lines(d))?)?);
+        if index.parts() > SHARED_PARTS_MAX {
+            self.connector.forget_form(d);
+        }
+        Ok(slot.insert(index).clone())
+    }
+
+    fn read_form(&self, state: &State, d: &Arc<Dataset>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let index = self.index(state, d)?;
+        let parts = Parts::new(&self.connector, state, d, self.is_lines(d))?;
+        // Of another index it is of no use.
+        let mut last = self.last.lock().take().filter(|(of, _)| Arc::ptr_eq(of, &index)).and_then(|(_, last)| last);
+        let done = index.read(&parts, &mut last, offset, buf);
+        *self.last.lock() = Some((index, last));
+        done
     }
 }
 
@@ -162,7 +188,7 @@ impl Content for IodContent {
         match (d.datatype.contains_vlen(), self.written(&state, &d)) {
             (false, _) => Ok(d.size),
             (true, Some(bytes)) => Ok(bytes.len() as u64),
-            (true, None) => self.with_index(&state, &d, |index, _| Ok(index.len())),
+            (true, None) => self.index(&state, &d).map(|index| index.len()),
         }
     }
 

@@ -139,6 +139,46 @@ fn forms_of_long_strings_are_read_part_by_part() {
     }
 }
 
+/// Each `stat` made the form of all strings, as often as one of them was there.
+#[test]
+fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
+    let c = open(&empty());
+    let strings = DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![1024])), maxshape: Some(vec![None]), ..spec(STRING, &[0]) };
+    let id = c.create_dataset(c.root(), b"s", &strings).unwrap();
+    let line = [vec![b'x'; 4 << 20], b"\n".to_vec()].concat();
+    c.hold(id);
+    c.write_as(id, Form::Main, 0, &line).unwrap();
+    assert!(c.finish(id, true).unwrap());
+    c.release(id);
+    // The other elements refer to the cell of the first.
+    let mut state = c.state.write();
+    let d = c.dataset_of(&state, id.serial()).unwrap();
+    c.set_rows(&mut state, &d, 1000).unwrap();
+    let d = c.dataset_of(&state, id.serial()).unwrap();
+    let mut element = vec![0; 16];
+    c.read_elements(&state, &d, 0, &mut element).unwrap();
+    c.write_elements(&mut state, &d, 0, &element.repeat(1000)).unwrap();
+    c.changed(id.serial());
+    drop(state);
+    let whole = 1000 * line.len() as u64;
+    let size = || c.content(id, Form::Main).unwrap().size().unwrap();
+    assert_eq!(size(), whole);
+    let index = || {
+        let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+        let index = c.form_index(&d, true).lock().clone();
+        index.unwrap()
+    };
+    let first = index();
+    // Another operation does not make it again; a change of the dataset does.
+    c.create_group(c.root(), b"other").unwrap();
+    assert_eq!((size(), std::sync::Arc::ptr_eq(&first, &index())), (whole, true));
+    assert_eq!(read(&c, id, whole - 2, 9).unwrap(), b"x\n");
+    let mut state = c.state.write();
+    c.set_rows(&mut state, &d, 3).unwrap();
+    drop(state);
+    assert_eq!((size(), read(&c, id, line.len() as u64 - 2, 3).unwrap()), (3 * line.len() as u64, b"x\nx".to_vec()));
+}
+
 /// Readers of a chunk waited without end for a thread that had panicked while it fetched it.
 #[test]
 fn a_panic_while_a_chunk_is_fetched_leaves_no_reader_waiting() {

@@ -4,12 +4,14 @@
 use super::access::IodConnector;
 use super::cells::{LockedCells, Place};
 use super::dataset::{Dataset, Storage};
+use super::form_index::{End, Index, LastPart};
 use super::state::State;
 use crate::base::newlines::Newlines;
 use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Key, keys};
+use foldhash::{HashMap, HashMapExt};
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
@@ -17,6 +19,10 @@ use std::sync::Arc;
 const PART_ELEMENTS: u64 = 1024;
 /// Bytes of the form after which a part ends.
 const PART_BYTES: usize = 1 << 20;
+/// Form of an element from which on it is long, bytes.
+const LONG_BYTES: usize = 64 << 10;
+/// Long elements that are remembered.
+const LONG_MAX: usize = 1024;
 /// Most variable-length elements of a dataset.
 const VARIABLE_MAX: u64 = 1 << 30;
 /// Longest form of one element, bytes.
@@ -32,16 +38,6 @@ pub(super) enum Part {
     Filled(u64, Arc<[u8]>),
 }
 
-/// Where a part ends.
-struct End {
-    /// The element past its last.
-    element: u64,
-    /// Its end in the form, bytes.
-    byte: u64,
-    /// The form of each of its elements, if all have the fill value.
-    filled: Option<Arc<[u8]>>,
-}
-
 /// Makes parts of the form of a dataset.
 pub(super) struct Parts<'a> {
     connector: &'a IodConnector,
@@ -54,6 +50,8 @@ pub(super) struct Parts<'a> {
     fill: Option<Arc<[u8]>>,
     /// Elements of a row of chunks of which one is stored.
     stored: Range<u64>,
+    /// Bytes of the forms of long elements, by their stored bytes.
+    long: HashMap<Vec<u8>, u64>,
 }
 
 impl<'a> Parts<'a> {
@@ -63,7 +61,7 @@ impl<'a> Parts<'a> {
             return Err(Error::limit("dataset", Address(d.id), "more than 2^30 variable-length elements"));
         }
         let form = VariableForm::of(&d.datatype);
-        Ok(Parts { connector, state, d, form, lines, place: Place::Dataset(d.id), fill: None, stored: 0..0 })
+        Ok(Parts { connector, state, d, form, lines, place: Place::Dataset(d.id), fill: None, stored: 0..0, long: HashMap::new() })
     }
 
     fn size(&self) -> usize {
@@ -98,23 +96,64 @@ impl<'a> Parts<'a> {
         if element >= end {
             return Ok(None);
         }
-        if !self.stored.contains(&element) {
-            let (first, past) = stored_from(self.state, self.d, element)?;
-            let filled = first.min(end).saturating_sub(element);
-            if filled > 0 {
-                return Ok(Some(Part::Filled(filled, self.fill()?)));
-            }
-            self.stored = element..past;
+        if let Some((n, each)) = self.filled(element, end)? {
+            return Ok(Some(Part::Filled(n, each)));
         }
         self.stored(element, end).map(|(n, form)| Some(Part::Stored(n, form)))
     }
 
-    /// The form of elements from `element` on, before `end`, and how many they are.
-    fn stored(&self, element: u64, end: u64) -> Result<(u64, Vec<u8>)> {
+    /// How many elements from `element` on, before `end`, are in no stored chunk, and the form of
+    /// each; `None`: that one is in a stored chunk.
+    fn filled(&mut self, element: u64, end: u64) -> Result<Option<(u64, Arc<[u8]>)>> {
+        if self.stored.contains(&element) {
+            return Ok(None);
+        }
+        let (first, past) = stored_from(self.state, self.d, element)?;
+        let filled = first.min(end).saturating_sub(element);
+        if filled > 0 {
+            return Ok(Some((filled, self.fill()?)));
+        }
+        self.stored = element..past;
+        Ok(None)
+    }
+
+    /// The stored bytes of the elements from `element` on, before `end`, of a part at most.
+    fn raw(&self, element: u64, end: u64) -> Result<Vec<u8>> {
         let count = end.saturating_sub(element).min(PART_ELEMENTS);
         let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(self.size())).filter(|n| *n as u64 <= ELEMENT_MAX);
         let mut raw = vec![0; len.ok_or_else(|| too_large(self.d))?];
         self.connector.read_elements(self.state, self.d, element.saturating_mul(self.d.element_size), &mut raw)?;
+        Ok(raw)
+    }
+
+    /// How many elements the part that begins with `element` has, and the bytes of its form. Long
+    /// elements that are the same are read once.
+    fn measured(&mut self, element: u64) -> Result<(u64, u64)> {
+        let raw = self.raw(element, self.d.elements())?;
+        let (mut n, mut len, mut form) = (0u64, 0u64, Vec::new());
+        for element in raw.chunks_exact(self.size()) {
+            let one = match self.long.get(element) {
+                Some(len) => *len,
+                None => {
+                    form.clear();
+                    self.put(element, &mut form)?;
+                    if form.len() >= LONG_BYTES && self.long.len() < LONG_MAX {
+                        self.long.insert(element.to_vec(), form.len() as u64);
+                    }
+                    form.len() as u64
+                }
+            };
+            (n, len) = (n.saturating_add(1), len.saturating_add(one));
+            if len >= PART_BYTES as u64 {
+                break;
+            }
+        }
+        Ok((n, len))
+    }
+
+    /// The form of elements from `element` on, before `end`, and how many they are.
+    fn stored(&self, element: u64, end: u64) -> Result<(u64, Vec<u8>)> {
+        let raw = self.raw(element, end)?;
         let (mut n, mut form) = (0u64, Vec::new());
         for element in raw.chunks_exact(self.size()) {
             self.put(element, &mut form)?;
@@ -166,35 +205,25 @@ fn stored_from(state: &State, d: &Dataset, element: u64) -> Result<(u64, u64)> {
     Ok((start.max(element), past))
 }
 
-/// The form of the elements of a dataset, as of a generation.
-pub(super) struct Index {
-    pub generation: u64,
-    ends: Vec<End>,
-    /// The part that was read last.
-    last: Option<(usize, Arc<[u8]>)>,
-}
-
 impl Index {
-    pub fn new(generation: u64, mut parts: Parts<'_>) -> Result<Index> {
+    pub fn new(mut parts: Parts<'_>) -> Result<Index> {
         let (mut ends, mut element, mut byte) = (Vec::new(), 0u64, 0u64);
-        while let Some(part) = parts.next(element, u64::MAX)? {
-            let (n, len, filled) = match part {
-                Part::Stored(n, form) => (n, form.len() as u64, None),
-                Part::Filled(n, each) => (n, n.saturating_mul(each.len() as u64), Some(each)),
+        while element < parts.d.elements() {
+            let (n, len, filled) = match parts.filled(element, u64::MAX)? {
+                Some((n, each)) => (n, n.saturating_mul(each.len() as u64), Some(each)),
+                None => {
+                    let (n, len) = parts.measured(element)?;
+                    (n, len, None)
+                }
             };
             (element, byte) = (element.saturating_add(n), byte.saturating_add(len));
             ends.push(End { element, byte, filled });
         }
-        Ok(Index { generation, ends, last: None })
-    }
-
-    /// Bytes of the form.
-    pub fn len(&self) -> u64 {
-        self.ends.last().map_or(0, |end| end.byte)
+        Ok(Index { ends })
     }
 
     /// Fills the front of `buf` with the form from `offset`; returns how many bytes there are.
-    pub fn read(&mut self, parts: &mut Parts<'_>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, parts: &Parts<'_>, last: &mut LastPart, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut done = 0usize;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
@@ -203,7 +232,7 @@ impl Index {
             let before = n.checked_sub(1).and_then(|before| self.ends.get(before));
             let (first, start) = before.map_or((0, 0), |end| (end.element, end.byte));
             let target = buf.get_mut(done..).unwrap_or_default();
-            let len = match (&end.filled, &self.last) {
+            let len = match (&end.filled, &*last) {
                 (Some(each), _) => {
                     let within = usize::try_from(at.saturating_sub(start).checked_rem(each.len() as u64).unwrap_or(0)).unwrap_or(0);
                     let most = usize::try_from(end.byte.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -213,7 +242,7 @@ impl Index {
                 (None, Some((last, form))) if *last == n => copy(form, at.saturating_sub(start), target),
                 (None, _) => {
                     let form: Arc<[u8]> = parts.stored(first, end.element)?.1.into();
-                    self.last = Some((n, form.clone()));
+                    *last = Some((n, form.clone()));
                     copy(&form, at.saturating_sub(start), target)
                 }
             };

@@ -50,6 +50,7 @@ mod edit;
 mod external;
 mod following;
 mod form;
+mod form_index;
 mod forms;
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -1,0 +1,37 @@
+//! Where the parts of the form of variable-length elements end.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The index of a dataset, made by the first reader.
+pub(super) type FormIndex = Mutex<Option<Arc<Index>>>;
+
+/// Where the parts of the form of a dataset end.
+pub(super) struct Index {
+    pub ends: Vec<End>,
+}
+
+/// The part that was read last: its number, and its form.
+pub(super) type LastPart = Option<(usize, Arc<[u8]>)>;
+
+/// Where a part ends.
+pub(super) struct End {
+    /// The element past its last.
+    pub element: u64,
+    /// Its end in the form, bytes.
+    pub byte: u64,
+    /// The form of each of its elements, if all have the fill value.
+    pub filled: Option<Arc<[u8]>>,
+}
+
+impl Index {
+    /// Parts of the form.
+    pub fn parts(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes of the form.
+    pub fn len(&self) -> u64 {
+        self.ends.last().map_or(0, |end| end.byte)
+    }
+}
