@@ -21,7 +21,7 @@ pub(super) enum Stored {
     /// One zlib stream of them.
     Deflated,
     /// They cannot be decoded.
-    Broken(Error),
+    Broken(Box<Error>),
 }
 
 /// One write to a dataset.

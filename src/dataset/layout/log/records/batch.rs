@@ -47,7 +47,7 @@ fn load_member(group: &LogGroup, member: &ReleasedMember, pages: &Arc<Pages>) ->
         match &write.stored {
             Stored::Plain => {}
             Stored::Deflated => return Err(Error::unsupported(NAME, write.address, format!("deflated data of dataset ID {}", member.id))),
-            Stored::Broken(error) => return Err(error.clone()),
+            Stored::Broken(error) => return Err(Error::clone(error)),
         }
     }
     let mut dataset = Dataset::new(Shape::new(&member.dims, size), pages.clone());

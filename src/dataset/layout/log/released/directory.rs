@@ -149,7 +149,7 @@ impl ReleasedLog {
                 address: Address::UNDEF,
                 stored_bytes: 0,
                 elements: 0,
-                stored: Stored::Broken(error.clone()),
+                stored: Stored::Broken(Box::new(error.clone())),
             };
             (write, vec![0; shape.dims.len()], shape.dims.to_vec())
         };
@@ -336,13 +336,13 @@ impl Directory {
         };
         match self.locate(&header, place, at) {
             Ok((order, address)) => (write.order, write.address) = (order, address),
-            Err(error) => write.stored = Stored::Broken(error),
+            Err(error) => write.stored = Stored::Broken(Box::new(error)),
         }
         if exact.is_empty() && write.stored == Stored::Plain {
             // Nothing in the file records that data is compressed.
             write.stored = match size <= header.data_len.saturating_mul(INFLATION_MAX).saturating_add(INFLATION_MAX) {
                 true => Stored::Deflated,
-                false => Stored::Broken(Error::corrupt(NAME, at, format!("{} bytes of data for {size}", header.data_len))),
+                false => Stored::Broken(Box::new(Error::corrupt(NAME, at, format!("{} bytes of data for {size}", header.data_len)))),
             };
         }
         Ok((write, chosen))

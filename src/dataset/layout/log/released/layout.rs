@@ -97,7 +97,7 @@ impl Layout for Released {
             let Some(write) = index.writes.get(piece.write) else { continue };
             let (part, within) = self.cut(piece, &range);
             match &write.stored {
-                Stored::Broken(error) => return Err(error.clone()),
+                Stored::Broken(error) => return Err(Error::clone(error)),
                 Stored::Deflated => self.read_deflated(env, piece.write, write, within, part_of(buf, offset, &part))?,
                 Stored::Plain => {
                     let from = write.address.checked_add(within).unwrap_or(Address::UNDEF);
