@@ -67,12 +67,13 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// The caches, budgets and threads of the container.
-    pub(super) fn environment(&self) -> Result<Arc<Environment>> {
+    /// The caches, budgets and threads of the container, which may have `files_min` bytes of
+    /// temporary files whatever its caches have.
+    pub(super) fn environment(&self, files_min: u64) -> Result<Arc<Environment>> {
         match &self.shared {
             Some(shared) => Ok(shared.environment()),
             None => {
-                let files = self.cache_bytes.saturating_mul(FILES_FACTOR);
+                let files = self.cache_bytes.saturating_mul(FILES_FACTOR).max(files_min);
                 Ok(Arc::new(Environment::new(self.cache_bytes, files, self.threads)?))
             }
         }

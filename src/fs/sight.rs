@@ -10,40 +10,51 @@ use super::ownership;
 use super::types::{Caller, Errno, FsResult, Sight};
 use super::xattr::{self, Shown};
 use crate::base::Error;
-use crate::connector::{LinkTarget, ObjectId};
-use crate::present::targets::{self, Paths};
+use crate::connector::{Connector, LinkTarget, ObjectId};
+use crate::present::targets;
 use std::collections::BTreeMap;
+
+/// Fact with the reason of the last failure, which may name anything.
+const ERROR_FACT: &str = "error";
 
 /// Checks that `caller` may search all directories of paths that it sees.
 pub fn check(mounted: &Mounted, node: &Node, sight: Sight<'_>, caller: Caller, failed: &dyn Fn(&Error) -> Errno) -> FsResult<()> {
-    let paths = named(mounted, node, sight).map_err(|e| failed(&e))?;
-    let mut directories = Directories { mounted, caller, known: BTreeMap::new() };
-    match paths.iter().all(|path| directories.may_reach(path)) {
-        true => Ok(()),
-        false => Err(Errno(libc::EACCES)),
-    }
+    let denied = Err(Errno(libc::EACCES));
+    let connector = &*mounted.connector;
+    let seen = match sight {
+        Sight::Xattr(name) => xattr::shown(mounted, node, name).map_err(|e| failed(&e))?.map(|(id, shown)| (id, Some(shown))),
+        Sight::Bytes => node.item.object().filter(|_| node.item.view.names_targets()).map(|id| (id, None)),
+    };
+    let Some((id, shown)) = seen else { return Ok(()) };
+    let paths = match shown {
+        Some(Shown::Fact(fact)) if fact == ERROR_FACT => {
+            let names_paths = mounted.reasons.last(id).is_some_and(|reason| reason.contains('/'));
+            return if names_paths { denied } else { Ok(()) };
+        }
+        Some(Shown::Fact(fact)) => targets::of_fact(connector, id, &fact),
+        Some(Shown::Attribute(name)) => targets::of_attribute(connector, id, &name),
+        None => targets::of_description(connector, id),
+    };
+    // Objects of other files have paths of those.
+    let Some(root) = root_of(connector, id) else { return Ok(()) };
+    let paths = paths.map_err(|e| failed(&e))?;
+    let mut directories = Directories { mounted, root, caller, known: BTreeMap::new() };
+    if paths.iter().all(|path| directories.may_reach(path)) { Ok(()) } else { denied }
 }
 
-fn named(mounted: &Mounted, node: &Node, sight: Sight<'_>) -> Result<Paths, Error> {
-    let connector = &*mounted.connector;
-    // Objects of other files have paths of those.
-    let is_here = |id: &ObjectId| id.is_own() || connector.versions().is_some();
-    match sight {
-        Sight::Xattr(name) => match xattr::shown(mounted, node, name)?.filter(|(id, _)| is_here(id)) {
-            Some((id, Shown::Fact(fact))) => targets::of_fact(connector, id, &fact),
-            Some((id, Shown::Attribute(name))) => targets::of_attribute(connector, id, &name),
-            None => Ok(Paths::new()),
-        },
-        Sight::Bytes => match node.item.object().filter(|id| node.item.view.names_targets() && is_here(id)) {
-            Some(id) => targets::of_description(connector, id),
-            None => Ok(Paths::new()),
-        },
+/// The root group of the version of the container that the object is in.
+fn root_of(connector: &dyn Connector, id: ObjectId) -> Option<ObjectId> {
+    if id.is_own() {
+        return Some(connector.root());
     }
+    let versions = connector.versions()?;
+    versions.root_of(versions.version_of(id)?)
 }
 
 /// The directories of a container, as one process may search them.
 struct Directories<'a> {
     mounted: &'a Mounted,
+    root: ObjectId,
     caller: Caller,
     /// Groups by path, without the slash at the end; `None`: one that may not be searched.
     known: BTreeMap<Vec<u8>, Option<ObjectId>>,
@@ -59,18 +70,23 @@ impl Directories<'_> {
         }
     }
 
-    /// The group at `path`, if it and all above it may be searched.
+    /// The group at `path`, if it and all above it may be searched. Who is in the mount is past the
+    /// groups above the mounted one.
     fn group(&mut self, path: &[u8]) -> Option<ObjectId> {
-        let connector = &self.mounted.connector;
-        let (mut at, mut end) = (Some(connector.root()), 0usize);
-        for part in path.split(|b| *b == b'/') {
+        let (mut at, mut end) = (Some(self.root), 0usize);
+        let mut above = self.mounted.prefix.iter();
+        let mut is_above = !self.mounted.prefix.is_empty();
+        for (depth, part) in path.split(|b| *b == b'/').enumerate() {
             end = end.saturating_add(part.len());
+            if depth > 0 {
+                is_above = is_above && above.next().is_some_and(|name| name == part) && above.len() > 0;
+            }
             let prefix = path.get(..end).unwrap_or(path);
             at = match self.known.get(prefix) {
                 Some(found) => *found,
                 None => {
-                    let found = if prefix.is_empty() { at } else { at.and_then(|group| self.child(group, part)) };
-                    let found = found.filter(|group| self.may_search(*group));
+                    let found = if depth == 0 { at } else { at.and_then(|group| self.child(group, part)) };
+                    let found = found.filter(|group| is_above || self.may_search(*group));
                     self.known.insert(prefix.to_vec(), found);
                     found
                 }

@@ -4,13 +4,16 @@ use super::references;
 use super::value::value_text;
 use crate::base::datatype::Reference;
 use crate::base::{Error, Result};
-use crate::connector::{Budget, Connector, DatasetInfo, Limited, ObjectId, ObjectKind, Parts, Target, Value};
+use crate::connector::{Budget, Connector, DatasetInfo, Fill, Limited, ObjectId, ObjectKind, Parts, Shape, Target, Value};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 /// Fact of all attributes.
 const ATTRIBUTES: &str = "attributes";
+/// Facts with the fill value.
+const FILL_VALUE: &str = "fillvalue";
+const DATASET: &str = "dataset";
 /// Fact of named datatypes.
 const TYPES: &str = "types";
 
@@ -63,6 +66,17 @@ fn of_value(value: &Value, paths: &mut Paths) -> Result<()> {
     Ok(())
 }
 
+/// Adds what the references of the fill value name.
+fn of_fill(d: &DatasetInfo, paths: &mut Paths) -> Result<()> {
+    match &d.fill {
+        Fill::Value(bytes) if bytes.len() as u64 == d.datatype.element_size() => {
+            let (datatype, bytes, parts) = (d.datatype.clone(), bytes.clone(), d.parts.clone());
+            of_value(&Value { datatype, committed: false, shape: Shape::Scalar, bytes, parts }, paths)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What the text of the attribute `name` names.
 pub fn of_attribute(connector: &dyn Connector, id: ObjectId, name: &[u8]) -> Result<Paths> {
     let mut paths = Paths::new();
@@ -76,6 +90,7 @@ pub fn of_fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Pa
     match name {
         ATTRIBUTES => of_attributes(connector, id, &mut paths)?,
         TYPES => of_types(connector, id, &mut paths)?,
+        FILL_VALUE | DATASET if is_dataset(connector, id) => of_fill(&connector.dataset(id)?, &mut paths)?,
         _ => {
             if let Some(number) = references::number(name).filter(|_| is_dataset(connector, id)) {
                 of_references(connector, id, number, &mut paths)?;
@@ -92,9 +107,12 @@ pub fn of_description(connector: &dyn Connector, id: ObjectId) -> Result<Paths> 
     of_types(connector, id, &mut paths)?;
     // A description of more text does not exist.
     let is_short = |d: &DatasetInfo| d.shape.count().and_then(|n| n.checked_mul(d.datatype.element_size())).is_some_and(|n| n <= TEXT_MAX);
-    if is_dataset(connector, id) && Some(connector.dataset(id)?).filter(|d| d.datatype.contains_reference()).as_ref().is_some_and(is_short)
-    {
-        of_value(&connector.elements(id)?, &mut paths)?;
+    if is_dataset(connector, id) {
+        let d = connector.dataset(id)?;
+        of_fill(&d, &mut paths)?;
+        if d.datatype.contains_reference() && is_short(&d) {
+            of_value(&connector.elements(id)?, &mut paths)?;
+        }
     }
     Ok(paths)
 }

@@ -55,15 +55,10 @@ impl IodConnector {
     /// The bytes `key` of the chunk cache; calls `load` for those that it does not have, of which
     /// there are about `len`.
     pub(super) fn cached(&self, key: CacheKey, len: u64, load: &dyn Fn() -> Result<Vec<u8>>) -> Result<Decoded> {
-        loop {
-            match self.env.cache.get(key, len, || load().map(DenseImage::boxed))? {
-                Found::Chunk(chunk) => return Ok(Decoded::Cached(chunk)),
-                Found::OnDisk(_) => {
-                    if let Some(bytes) = self.env.cache.disk_cache().whole(key) {
-                        return Ok(Decoded::Memory(Arc::new(bytes)));
-                    }
-                }
-            }
+        match self.env.cache.get(key, len, || load().map(DenseImage::boxed))? {
+            Found::Chunk(chunk) => Ok(Decoded::Cached(chunk)),
+            // Extents are not evicted to it.
+            Found::OnDisk(_) => load().map(Arc::new).map(Decoded::Memory),
         }
     }
 

@@ -5,7 +5,7 @@ use super::dataset::{Dataset, Storage};
 use super::form_index::{FormIndex, Index, LastPart};
 use super::forms::Parts;
 use super::state::State;
-use crate::base::Result;
+use crate::base::{Result, waiting};
 use crate::connector::{Chunks, Content, FILL_BYTES_MAX, Form};
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 /// Stored chunks of a dataset that are counted each time its storage is asked for.
 const COUNTED_CHUNKS: usize = 4096;
-/// Parts of a form whose index other open files share, at most.
-const SHARED_PARTS_MAX: usize = 1 << 16;
+/// Longest index of a form that other open files share, bytes.
+const SHARED_BYTES_MAX: usize = 2 << 20;
 /// Smallest and largest preferred I/O size, bytes.
 const BLOCK_SIZES: (u64, u64) = (4096, 4 << 20);
 
@@ -75,12 +75,15 @@ impl IodContent {
     /// The index of `d`. The first reader makes it while others wait.
     fn index(&self, state: &State, d: &Arc<Dataset>) -> Result<Arc<Index>> {
         let shared = self.shared_index(d);
-        let mut slot = shared.lock();
+        let mut slot = shared.try_lock().unwrap_or_else(|| {
+            waiting::may_wait();
+            shared.lock()
+        });
         if let Some(index) = &*slot {
             return Ok(index.clone());
         }
         let index = Arc::new(Index::new(Parts::new(&self.connector, state, d, self.is_lines(d))?)?);
-        if index.parts() > SHARED_PARTS_MAX {
+        if index.memory() > SHARED_BYTES_MAX {
             self.connector.forget_form(d);
         }
         Ok(slot.insert(index).clone())
@@ -90,7 +93,7 @@ impl IodContent {
         let index = self.index(state, d)?;
         let parts = Parts::new(&self.connector, state, d, self.is_lines(d))?;
         // Of another index it is of no use.
-        let mut last = self.last.lock().take().filter(|(of, _)| Arc::ptr_eq(of, &index)).and_then(|(_, last)| last);
+        let mut last = self.last.lock().clone().filter(|(of, _)| Arc::ptr_eq(of, &index)).and_then(|(_, last)| last);
         let done = index.read(&parts, &mut last, offset, buf);
         *self.last.lock() = Some((index, last));
         done

@@ -3,8 +3,8 @@
 use super::access::IodConnector;
 use super::decoding::chunk_key;
 use super::tests::{bytes, empty, open, spec};
-use crate::connector::edit::Edit;
-use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form, ObjectId};
+use crate::connector::edit::{Edit, NewReference};
+use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form, ObjectId, Part, Target};
 use crate::iod::{Body, Cell, Data, Extent, PackWriter, Ranges};
 use std::io::Write;
 use std::sync::Barrier;
@@ -204,4 +204,20 @@ fn a_panic_while_a_chunk_is_fetched_leaves_no_reader_waiting() {
         let _ = waiting.join().unwrap();
     });
     assert_eq!(read(&c, id, 99, 1).unwrap(), [7]);
+}
+
+/// The form stayed that of a null reference after a commit had led it to its target.
+#[test]
+fn a_reference_that_a_commit_leads_changes_the_form() {
+    let c = open(&empty());
+    let fields = format!(r#"{{"name":"s","type":{STRING}}},{{"name":"r","type":{{"class":"H5T_REFERENCE","base":"H5T_STD_REF_OBJ"}}}}"#);
+    let compound = format!(r#"{{"class":"H5T_COMPOUND","fields":[{fields}]}}"#);
+    let id = c.create_dataset(c.root(), b"d", &DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![2])), ..spec(&compound, &[2]) }).unwrap();
+    let late = Target { file: None, object: b"/late".to_vec(), part: Part::Object };
+    c.set_references(id, 0, vec![NewReference::To(late), NewReference::Nil]).unwrap();
+    let null = bytes(&*c, id);
+    c.create_group(c.root(), b"late").unwrap();
+    Edit::commit(&*c).unwrap();
+    let led = bytes(&*c, id);
+    assert!(null.iter().all(|b| *b == 0) && led.len() == null.len() && led != null, "{null:?} {led:?}");
 }

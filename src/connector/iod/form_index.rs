@@ -25,9 +25,10 @@ pub(super) struct End {
 }
 
 impl Index {
-    /// Parts of the form.
-    pub fn parts(&self) -> usize {
-        self.ends.len()
+    /// Memory, bytes. All filled parts have one form.
+    pub fn memory(&self) -> usize {
+        let filled = self.ends.iter().find_map(|end| end.filled.as_ref()).map_or(0, |each| each.len());
+        self.ends.len().saturating_mul(size_of::<End>()).saturating_add(filled)
     }
 
     /// Bytes of the form.

@@ -33,6 +33,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Temporary files that a container may have whatever its caches are, bytes.
+const FILES_MIN_BYTES: u64 = 256 << 20;
 /// The blocks of originals have this part of the cache.
 const BLOCKS_DIVISOR: u64 = 4;
 
@@ -266,7 +268,7 @@ fn open(store: Arc<dyn ObjectStore>, cache: Option<Arc<dyn RangeCache>>, options
     if options.writable && options.version != VersionName::Newest {
         return Err(Error::refused(libc::EROFS, "a version is never changed; leave out --version"));
     }
-    let env = options.environment()?;
+    let env = options.environment(FILES_MIN_BYTES)?;
     let container = Arc::new(Container::open_cached(store.clone(), cache)?);
     if let Some(pin) = options.pin {
         container.set_pin_seconds(pin_seconds(pin));

@@ -167,8 +167,9 @@ impl IodConnector {
                     continue;
                 }
             };
-            if !self.put_reference(state, &d, n, &entry)? {
-                state.waiting.references.push((id, n, entry));
+            match self.put_reference(state, &d, n, &entry)? {
+                true => self.changed(id),
+                false => state.waiting.references.push((id, n, entry)),
             }
         }
         for ((id, name), value) in std::mem::take(&mut state.waiting.attributes) {

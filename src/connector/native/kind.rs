@@ -218,7 +218,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
 }
 
 pub(super) fn native_options(options: &OpenOptions, neighbours: Neighbours, file_name: &OsStr) -> Result<Options> {
-    let environment = options.environment()?;
+    let environment = options.environment(0)?;
     let log = LogAccess { raw: options.raw_log, file_name: file_name.to_owned() };
     let missing = if options.missing_is_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
     Ok(Options { environment, neighbours: Arc::new(neighbours), missing, rescue: options.rescue, log })

@@ -516,7 +516,7 @@ impl ChunkCache {
     /// read again.
     fn save_unfinished(&self, victims: Vec<(Key, Arc<Chunk>)>) {
         for ((_, key), chunk) in victims.into_iter().filter(|((number, _), _)| *number == self.number) {
-            if key.is_decoded()
+            if key.goes_to_disk()
                 && !chunk.is_consumed()
                 && chunk.bytes_read.load(Ordering::Relaxed) > 0
                 && let Some(bytes) = chunk.image.dense()

@@ -144,25 +144,6 @@ impl DiskCache {
         file.read_exact_at(buf, offset.saturating_add(within)).map_err(|e| Error::io("read the disk cache", Address(offset), &e))
     }
 
-    /// All bytes of the chunk `key`, if it is cached and was not overwritten meanwhile.
-    pub(crate) fn whole(&self, key: CacheKey) -> Option<Vec<u8>> {
-        let (offset, len) = {
-            let state = self.state.lock();
-            let offset = *state.index.get(&key)?;
-            let (.., len) = state.ring.iter().rev().find(|(k, at, _)| *k == key && *at == offset)?;
-            (offset, usize::try_from(*len).ok()?)
-        };
-        let mut bytes = vec![0; len];
-        match self.read(offset, 0, &mut bytes) {
-            Ok(()) => (self.find(key) == Some(offset)).then_some(bytes),
-            Err(e) => {
-                tracing::warn!("{e}; decoding the chunk again");
-                self.remove(key);
-                None
-            }
-        }
-    }
-
     /// Drops the chunk `key`.
     pub(crate) fn remove(&self, key: CacheKey) {
         self.state.lock().index.remove(&key);

@@ -66,9 +66,10 @@ pub(crate) enum CacheKey {
 }
 
 impl CacheKey {
-    /// True if the entry costs more to make again than to read from the disk cache.
-    pub(crate) fn is_decoded(&self) -> bool {
-        !matches!(self, CacheKey::Extent { raw: true, .. })
+    /// True if the entry goes to the disk cache when it is evicted. Containers of objects have
+    /// another one, of stored bytes.
+    pub(crate) fn goes_to_disk(&self) -> bool {
+        !matches!(self, CacheKey::Extent { .. })
     }
 
     /// The entry's dataset.
