@@ -109,6 +109,8 @@ pub struct OpenMode {
     pub append: bool,
     /// Each write is durable before it is answered.
     pub sync: bool,
+    /// The kernel maps files whose descriptors bypass the page cache.
+    pub maps_direct: bool,
     /// A created file is empty, even if it existed.
     pub truncate: bool,
     /// The write is writeback of pages that a mapping dirtied.

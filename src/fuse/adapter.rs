@@ -110,6 +110,7 @@ impl Filesystem for Adapter {
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
         self.served.passthrough.request(&*self.served.operations, config);
+        self.served.request_mappings(config);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_REQUESTS);
         if let Err(most) = config.set_max_readahead(self.readahead.max(4096)) {
@@ -154,7 +155,7 @@ impl Filesystem for Adapter {
 
     fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(Kind::Other);
-        let mode = open_mode(flags);
+        let mode = self.served.open_mode(flags);
         if mode.write && !self.served.writable {
             return reply.error(fuser::Errno::EROFS);
         }
@@ -499,7 +500,7 @@ impl Filesystem for Adapter {
     fn create(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
         let (name, by) = (name.to_owned(), creator(req, mode));
         let clears_set_id = clears_set_id(req);
-        let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, clears_set_id, ..open_mode(OpenFlags(flags)) };
+        let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, clears_set_id, ..self.served.open_mode(OpenFlags(flags)) };
         let exclusive = flags & libc::O_EXCL != 0;
         self.serve(Kind::Change, move |served| {
             let made = served.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), by, mode, exclusive));

@@ -4,14 +4,17 @@ use super::guard::{guard, guard_done};
 use super::kernel::{CacheTimes, Kernel};
 use super::page_invalidation::PageInvalidation;
 use super::passthrough::Passthrough;
-use super::reply::{errno, file_attr, ino, open_flags, reply_empty};
+use super::reply::{errno, file_attr, ino, open_flags, open_mode, reply_empty};
 use crate::base::metrics;
 use crate::fs::page_guard::PageGuard;
 use crate::fs::{Caller, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Opened, Operations, Sight};
-use fuser::{FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyWrite, Request};
+use fuser::{
+    FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyWrite, Request,
+};
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 thread_local! {
@@ -27,6 +30,8 @@ pub struct Served {
     pub(super) kernel: Kernel,
     pub(super) pages: PageInvalidation,
     pub(super) passthrough: Passthrough,
+    /// The kernel maps files whose descriptors bypass the page cache.
+    maps_direct: AtomicBool,
 }
 
 impl Served {
@@ -34,7 +39,18 @@ impl Served {
     pub fn new(operations: Arc<dyn Operations>, times: CacheTimes) -> Self {
         let (writable, kernel) = (operations.is_writable(), Kernel::default());
         let (pages, passthrough) = (PageInvalidation::new(kernel.clone()), Passthrough::default());
-        Served { operations, writable, times, kernel, pages, passthrough }
+        Served { operations, writable, times, kernel, pages, passthrough, maps_direct: AtomicBool::new(false) }
+    }
+
+    /// Asks for shared mappings of files whose descriptors bypass the page cache (Linux 6.6).
+    pub(super) fn request_mappings(&self, config: &mut KernelConfig) {
+        let granted = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
+        self.maps_direct.store(granted, Ordering::Release);
+    }
+
+    /// How a file is opened by `flags`.
+    pub(super) fn open_mode(&self, flags: OpenFlags) -> OpenMode {
+        OpenMode { maps_direct: self.maps_direct.load(Ordering::Acquire), ..open_mode(flags) }
     }
 
     /// Checks that the process of `req` may see the paths that a text names. Root may, and the user

@@ -22,8 +22,16 @@ const EXACT: &[u8] = b"/.h5dir/exact";
 /// The fact that makes a directory a map.
 const MAP: &[u8] = b"user.h5dir.map";
 /// Opened for writing.
-const WRITE: OpenMode =
-    OpenMode { read: false, write: true, append: false, sync: false, truncate: false, written_back: false, clears_set_id: false };
+const WRITE: OpenMode = OpenMode {
+    read: false,
+    write: true,
+    append: false,
+    sync: false,
+    maps_direct: false,
+    truncate: false,
+    written_back: false,
+    clears_set_id: false,
+};
 
 /// A group of the destination.
 pub(super) struct GroupDirectory {

@@ -55,9 +55,9 @@ impl ByteEditor {
         };
         if view.is_none() && !mode.written_back {
             let guard = PageGuard::of(node.clone());
-            // Only this file is open: no pages hold the old bytes, and a later open reads the new
-            // ones.
-            invalidate.guard = guard.filter(|guard| guard.write.pages.is_some() || node.opens() > 1);
+            // Only this file is open, and cannot be mapped: no pages hold the old bytes, and a
+            // later open reads the new ones.
+            invalidate.guard = guard.filter(|guard| guard.write.pages.is_some() || node.opens() > 1 || mode.read);
         }
         self.changes.record(effects, invalidate);
         note_gap(file, end, offset, invalidate);
@@ -90,7 +90,12 @@ impl ByteEditor {
             Ok(())
         };
         match mode {
-            OpenMode { written_back: true, .. } => node.writes.write_back(call.offset, data, write)?,
+            OpenMode { written_back: true, .. } => {
+                // A mapping ends with the file. The kernel may take the file to be longer: it adds
+                // an append to the size that it knows, which has whole rows.
+                let room = usize::try_from(view.size(&cx, node)?.saturating_sub(call.offset)).unwrap_or(usize::MAX);
+                node.writes.write_back(call.offset, data.get(..room).unwrap_or(data), write)?;
+            }
             OpenMode { append: true, .. } => node.writes.append(call, || view.size(&cx, node), |at| write(at, data))?,
             _ => node.writes.overwrite(call, |at| write(at, data))?,
         }

@@ -103,8 +103,10 @@ impl EditView for Main {
     }
 
     /// Elements that are only written need no pages.
+    /// The kernel puts an append that does not bypass it into a page, and may zero it there before
+    /// this daemon reads the request: when it writes back what a mapping stored in that page.
     fn bypasses_page_cache(&self, mode: OpenMode) -> bool {
-        mode.write && !mode.read
+        mode.write && (!mode.read || mode.append && mode.maps_direct)
     }
 
     fn size(&self, cx: &Context<'_>, inode: &dyn Inode) -> FsResult<u64> {
