@@ -84,7 +84,7 @@ fn reasons_with_paths_are_hidden_and_mounted_groups_are_reached() {
     let mount = Mount::start(Place::new(), &file, &["--read-write", "--allow-other"]);
     assert_eq!(Command::new("chmod").args(["-R", "a+rX"]).arg(mount.place.dir()).status().unwrap().code(), Some(0));
     let script = r#"chmod 700 mnt/secret mnt/above
-        as() { setpriv --reuid=9 --regid=9 --clear-groups "$@" 2>&1 | sed 's/.*: //'; echo; }
+        as() { (setpriv --reuid=9 --regid=9 --clear-groups "$@" || true) 2>&1 | sed 's/.*: //'; echo; }
         setfattr -n user.h5dir.types -v '{"type":"/secret/in/x"}' mnt/typed 2>/dev/null && exit 1
         setfattr -n user.h5dir.shape -v '[1,"x"]' mnt/plain 2>/dev/null && exit 1
         [[ $(getfattr --only-values -n user.h5dir.error mnt/typed) == */secret/in/x* ]]
