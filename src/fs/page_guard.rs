@@ -1,12 +1,14 @@
 //! Guards writes that bypass the page cache against writeback of stale pages.
 //!
 //! A descriptor that is only written to bypasses the page cache (FOPEN_DIRECT_IO), which saves a
-//! copy. Other descriptors may have pages with the old bytes, and a store through a mapping makes
-//! the kernel write such a page back as a whole. So:
+//! copy, and so does one that reads and appends, where the kernel can map its file. Other
+//! descriptors may have pages with the old bytes, and a store through a mapping makes the kernel
+//! write such a page back as a whole. So:
 //!
 //! 1. the range of the write is guarded: writeback leaves out the bytes within it;
 //! 2. the bytes are written;
-//! 3. if the file is open more than once, its pages of that range are dropped;
+//! 3. if the file is open more than once, or the descriptor reads, its pages of that range are
+//!    dropped;
 //! 4. the guard ends, and the write is answered. Pages read after step 2 hold the new bytes.
 //!
 //! Steps 1 and 2 are made here, which returns a [`PageGuard`]. Steps 3 and 4 are the caller's: it

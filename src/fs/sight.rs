@@ -26,17 +26,17 @@ pub fn check(mounted: &Mounted, node: &Node, sight: Sight<'_>, caller: Caller, f
         Sight::Bytes => node.item.object().filter(|_| node.item.view.names_targets()).map(|id| (id, None)),
     };
     let Some((id, shown)) = seen else { return Ok(()) };
+    if matches!(&shown, Some(Shown::Fact(fact)) if fact == ERROR_FACT) {
+        let names_paths = mounted.reasons.last(id).is_some_and(|reason| reason.contains('/'));
+        return if names_paths { denied } else { Ok(()) };
+    }
+    // Objects of other files have paths of those.
+    let Some(root) = root_of(connector, id) else { return Ok(()) };
     let paths = match shown {
-        Some(Shown::Fact(fact)) if fact == ERROR_FACT => {
-            let names_paths = mounted.reasons.last(id).is_some_and(|reason| reason.contains('/'));
-            return if names_paths { denied } else { Ok(()) };
-        }
         Some(Shown::Fact(fact)) => targets::of_fact(connector, id, &fact),
         Some(Shown::Attribute(name)) => targets::of_attribute(connector, id, &name),
         None => targets::of_description(connector, id),
     };
-    // Objects of other files have paths of those.
-    let Some(root) = root_of(connector, id) else { return Ok(()) };
     let paths = paths.map_err(|e| failed(&e))?;
     let mut directories = Directories { mounted, root, caller, known: BTreeMap::new() };
     if paths.iter().all(|path| directories.may_reach(path)) { Ok(()) } else { denied }

@@ -6,15 +6,15 @@ use super::kind::root_entries;
 use super::state::State;
 use super::types::{decode_type, referred};
 use super::{attribute, ownership, paths};
-use crate::base::Result;
 use crate::base::datatype::Datatype;
+use crate::base::{Address, Error, Result};
 use crate::connector::open::{Backing, OpenContainer};
 use crate::connector::{LinkFacts, LinkTarget};
 use crate::dataset::environment::Environment;
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
 use crate::iod::Container;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
 /// Memory for decoded bytes of a container, bytes.
@@ -22,8 +22,14 @@ const CACHE_BYTES: u64 = 1 << 20;
 /// Temporary files of a container, bytes.
 const FILES_BYTES: u64 = 256 << 20;
 
+/// Empty caches, on the threads of the first environment: an input starts none.
 fn environment() -> Result<Arc<Environment>> {
-    Ok(Arc::new(Environment::new(CACHE_BYTES, FILES_BYTES, 1)?))
+    static FIRST: OnceLock<Environment> = OnceLock::new();
+    if FIRST.get().is_none() {
+        let _ = FIRST.set(Environment::new(CACHE_BYTES, FILES_BYTES, 1)?);
+    }
+    let first = FIRST.get().ok_or_else(|| Error::limit("environment", Address::UNDEF, "not made"))?;
+    Ok(Arc::new(Environment::with_pool(CACHE_BYTES, FILES_BYTES, first.pool.clone())))
 }
 
 /// The newest version of the container in `store`, for reading.
