@@ -8,7 +8,7 @@ use crate::dataset::chunk::image::Image;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
-use crate::meta::Store;
+use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ impl ChunkFormat for Dense {
         blank_dense(self.chunk_bytes, fill)
     }
 
-    fn decode(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
-        read_plain(store, self.chunk_bytes, record)
+    fn decode(&self, source: &dyn ChunkSource, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
+        read_plain(source, self.chunk_bytes, record)
     }
 
     fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {

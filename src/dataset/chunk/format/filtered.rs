@@ -13,7 +13,7 @@ use crate::dataset::chunk::image::Image;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
-use crate::meta::Store;
+use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ impl ChunkFormat for Filtered {
         blank_dense(self.chunk_bytes, fill)
     }
 
-    fn decode(&self, store: &Store, record: ChunkRecord, is_edge: bool) -> Result<Image> {
-        if self.is_plain(is_edge) { read_plain(store, self.chunk_bytes, record) } else { self.decode_filtered(store, record) }
+    fn decode(&self, source: &dyn ChunkSource, record: ChunkRecord, is_edge: bool) -> Result<Image> {
+        if self.is_plain(is_edge) { read_plain(source, self.chunk_bytes, record) } else { self.decode_filtered(source, record) }
     }
 
     fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {

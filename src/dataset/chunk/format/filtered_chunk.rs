@@ -6,7 +6,7 @@ use crate::dataset::chunk::image::{DenseImage, Image};
 use crate::filter::FilterError;
 use crate::filter::pipeline::Pipeline;
 use crate::format::chunk_record::ChunkRecord;
-use crate::meta::Store;
+use crate::dataset::chunk::source::ChunkSource;
 
 /// Least size of a spare buffer for stored bytes, bytes.
 const SPARE_BUFFER_MIN_BYTES: usize = 1 << 20;
@@ -23,22 +23,26 @@ pub(super) struct Filtered {
 
 impl Filtered {
     /// Reads a chunk and decodes it.
-    pub(super) fn decode_filtered(&self, store: &Store, record: ChunkRecord) -> Result<Image> {
+    pub(super) fn decode_filtered(&self, source: &dyn ChunkSource, record: ChunkRecord) -> Result<Image> {
         let size = memory_len(self.chunk_bytes, record.address)?;
-        check_stored(store, self.chunk_bytes, record, record.size)?;
+        check_stored(source, self.chunk_bytes, record, record.size)?;
         let len = usize::try_from(record.size).map_err(|_| Error::limit("chunk", record.address, "stored size"))?;
+        let decode = |stored: &[u8]| {
+            self.pipeline.decode(stored, record.filter_mask(), size).map(DenseImage::boxed).map_err(|e| match e {
+                FilterError::Unknown { .. } | FilterError::Unsupported { .. } => Error::unsupported("chunk", record.address, e.to_string()),
+                _ => Error::corrupt("chunk", record.address, e.to_string()),
+            })
+        };
+        if let Some(stored) = source.in_memory(record.address, len) {
+            return decode(stored);
+        }
         // A spare buffer keeps its length, even if larger than needed: shrinking and growing it
         // would zero it again.
         let mut stored = buffers::take(len, len.saturating_mul(4).max(SPARE_BUFFER_MIN_BYTES)).unwrap_or_else(|| vec![0; len]);
         stored.resize(stored.len().max(len), 0);
         let read = stored.get_mut(..len).unwrap_or_default();
-        let result = store.read_raw(record.address, read).and_then(|()| {
-            self.pipeline.decode(read, record.filter_mask(), size).map_err(|e| match e {
-                FilterError::Unknown { .. } | FilterError::Unsupported { .. } => Error::unsupported("chunk", record.address, e.to_string()),
-                _ => Error::corrupt("chunk", record.address, e.to_string()),
-            })
-        });
+        let result = source.read(record.address, read).and_then(|()| decode(read));
         buffers::give(stored);
-        result.map(DenseImage::boxed)
+        result
     }
 }

@@ -96,21 +96,21 @@ pub(super) fn open(format: &Filtered, reader: LargeReader<'_>) -> Result<Option<
 /// Decodes a chunk in memory and writes it to a temporary file, so that later rows need not decode
 /// it.
 fn decode_to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<ChunkFile> {
-    let LargeReader { env, store, record, .. } = reader;
+    let LargeReader { env, source, record, .. } = reader;
     let weight = format.chunk_bytes.saturating_mul(2).saturating_add(record.size);
     let _permit = env.decoding.enter(weight);
     env.share_temporary_space(0);
     env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
-    let image = format.decode_filtered(store, record)?;
+    let image = format.decode_filtered(source, record)?;
     ChunkFile::from_decoded(image.dense().unwrap_or_default(), record.address)
 }
 
 /// Inflates a stored chunk into a temporary file that its readers share.
 fn inflate(format: &Filtered, reader: LargeReader<'_>, plan: StreamPlan) -> Result<Arc<ChunkFile>> {
-    let LargeReader { env, store, key, record, .. } = reader;
+    let LargeReader { env, source, key, record, .. } = reader;
     let bytes = format.chunk_bytes;
-    check_stored(store, bytes, record, record.size)?;
-    let mut read = |from: u64, buf: &mut [u8]| store.read_raw(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
+    check_stored(source, bytes, record, record.size)?;
+    let mut read = |from: u64, buf: &mut [u8]| source.read(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
     env.chunk_files.get(key, bytes, || {
         env.share_temporary_space(0);
         env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +120,7 @@ fn inflate(format: &Filtered, reader: LargeReader<'_>, plan: StreamPlan) -> Resu
 
 /// Decodes a stored chunk into a new temporary file, to be changed there.
 pub(super) fn to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<DirtyFile> {
-    let LargeReader { env, store, record, .. } = reader;
+    let LargeReader { env, source, record, .. } = reader;
     let len = format.chunk_bytes;
     env.share_temporary_space(len);
     let large = match StreamPlan::of(&format.pipeline, record.filter_mask(), len) {
@@ -131,11 +131,11 @@ pub(super) fn to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<Dirt
     match large {
         Some(Large::File(chunk)) => DirtyFile::filled(len, &zeros, len, &mut |at, buf| chunk.read(at, buf)),
         Some(Large::Direct(record)) => DirtyFile::filled(len, &zeros, len, &mut |at, buf| {
-            store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf)
+            source.read(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf)
         }),
         None => {
             let file = DirtyFile::new(len)?;
-            file.write(0, format.decode_filtered(store, record)?.dense().unwrap_or_default())?;
+            file.write(0, format.decode_filtered(source, record)?.dense().unwrap_or_default())?;
             Ok(file)
         }
     }

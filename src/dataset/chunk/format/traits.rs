@@ -11,7 +11,7 @@ use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::filter::{FilterError, Pipeline};
 use crate::format::chunk_record::{ChunkRecord, RecordShape, StoredForm};
-use crate::meta::Store;
+use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ pub(crate) enum Large {
 pub(crate) struct LargeReader<'a> {
     /// Caches and temporary files.
     pub(crate) env: &'a Environment,
-    /// The container file.
-    pub(crate) store: &'a Store,
+    /// Where the stored bytes are.
+    pub(crate) source: &'a dyn ChunkSource,
     /// The chunk.
     pub(crate) key: ChunkKey,
     /// The chunk's record in the index.
@@ -67,7 +67,7 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
 
     /// The written elements of a stored chunk, without decoding their values where that is
     /// possible. `None`: all.
-    fn defined(&self, _store: &Store, _record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
+    fn defined(&self, _source: &dyn ChunkSource, _record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
         Ok(None)
     }
 
@@ -110,7 +110,7 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
     fn blank(&self, fill: Option<&FillPattern>) -> Result<Image>;
 
     /// Reads and decodes a chunk.
-    fn decode(&self, store: &Store, record: ChunkRecord, is_edge: bool) -> Result<Image>;
+    fn decode(&self, source: &dyn ChunkSource, record: ChunkRecord, is_edge: bool) -> Result<Image>;
 
     /// Encodes a chunk; returns its stored bytes and how they are decoded.
     fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, StoredForm)>;
@@ -136,8 +136,8 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
 
 /// Checks that `len` stored bytes lie in the file and are at most about twice the chunk's decoded
 /// bytes.
-pub(in crate::dataset) fn check_stored(store: &Store, chunk_bytes: u64, record: ChunkRecord, len: u64) -> Result<()> {
-    if record.address.0.checked_add(len).is_none_or(|end| store.file_len().is_ok_and(|l| end > l)) {
+pub(in crate::dataset) fn check_stored(source: &dyn ChunkSource, chunk_bytes: u64, record: ChunkRecord, len: u64) -> Result<()> {
+    if record.address.0.checked_add(len).is_none_or(|end| source.end().is_ok_and(|l| end > l)) {
         return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
     }
     let most = chunk_bytes.saturating_mul(2).saturating_add(STORED_SLACK_BYTES);
@@ -165,22 +165,22 @@ pub(super) fn blank_dense(chunk_bytes: u64, fill: Option<&FillPattern>) -> Resul
 }
 
 /// Reads a chunk whose stored bytes are its elements.
-pub(super) fn read_plain(store: &Store, chunk_bytes: u64, record: ChunkRecord) -> Result<Image> {
+pub(super) fn read_plain(source: &dyn ChunkSource, chunk_bytes: u64, record: ChunkRecord) -> Result<Image> {
     let len = memory_len(chunk_bytes, record.address)?;
-    check_stored(store, chunk_bytes, record, chunk_bytes)?;
+    check_stored(source, chunk_bytes, record, chunk_bytes)?;
     let mut bytes = buffers::take(len, len.saturating_add(len / 16)).unwrap_or_else(|| vec![0; len]);
     bytes.resize(len, 0);
-    store.read_raw(record.address, &mut bytes)?;
+    source.read(record.address, &mut bytes)?;
     Ok(DenseImage::boxed(bytes))
 }
 
 /// Copies a chunk whose stored bytes are its elements into a temporary file.
 pub(super) fn plain_to_file(reader: LargeReader<'_>, chunk_bytes: u64) -> Result<DirtyFile> {
-    let LargeReader { env, store, record, .. } = reader;
+    let LargeReader { env, source, record, .. } = reader;
     env.share_temporary_space(chunk_bytes);
-    check_stored(store, chunk_bytes, record, chunk_bytes)?;
+    check_stored(source, chunk_bytes, record, chunk_bytes)?;
     DirtyFile::filled(chunk_bytes, &FillPattern::zero(), chunk_bytes, &mut |at, buf| {
-        store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf)
+        source.read(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf)
     })
 }
 

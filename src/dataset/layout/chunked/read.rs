@@ -224,7 +224,7 @@ impl Chunked {
             if plain && (t.runs() <= DIRECT_RUNS_MAX || self.is_dense(t) || self.grid.chunk_bytes() > env.cache.budget() / 4) {
                 return Ok(Source::Direct(found));
             }
-            if !plain && let Some(large) = self.format.open_large(LargeReader { env, store, key, record: found, is_edge })? {
+            if !plain && let Some(large) = self.format.open_large(LargeReader { env, source: store, key, record: found, is_edge })? {
                 return Ok(match large {
                     Large::Direct(record) => Source::Direct(record),
                     Large::File(file) => Source::ChunkFile(file),

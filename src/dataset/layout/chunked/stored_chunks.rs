@@ -109,7 +109,7 @@ impl StoredChunks for Chunked {
             let Some(record) = self.index.lookup(store, &scaled)? else { continue };
             let is_plain = self.is_plain(&scaled);
             let size = if is_plain { whole } else { record.size };
-            check_stored(store, whole, record, size)?;
+            check_stored(&**store, whole, record, size)?;
             sum = sum.saturating_add(size);
             found.push((scaled, record, size, is_plain));
             if sum >= budget {

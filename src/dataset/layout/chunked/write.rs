@@ -256,7 +256,7 @@ impl ChunkWriter<'_> {
             let file = match record {
                 Some(record) => {
                     let is_edge = self.chunked.grid.is_edge(&self.chunked.grid.scaled(chunk));
-                    self.chunked.format.to_file(LargeReader { env: self.env, store: self.store, key, record, is_edge })?
+                    self.chunked.format.to_file(LargeReader { env: self.env, source: self.store, key, record, is_edge })?
                 }
                 None => self.blank_file()?,
             };

@@ -8,7 +8,7 @@ use crate::format::Writer;
 use crate::format::chunk_record::ChunkRecord;
 use crate::format::selection::SerializedSelection;
 use crate::format::set_selection::Versions;
-use crate::meta::Store;
+use crate::dataset::chunk::source::ChunkSource;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -161,10 +161,8 @@ pub(super) fn check_large(geometry: &Geometry, reader: &LargeReader<'_>) -> Resu
 }
 
 /// The stored bytes of a chunk.
-pub(super) fn read(store: &Store, geometry: &Geometry, record: ChunkRecord) -> Result<Vec<u8>> {
-    check_stored(store, geometry.bytes(), record, record.size)?;
+pub(super) fn read<'s>(source: &'s dyn ChunkSource, geometry: &Geometry, record: ChunkRecord) -> Result<Cow<'s, [u8]>> {
+    check_stored(source, geometry.bytes(), record, record.size)?;
     let len = usize::try_from(record.size).map_err(|_| Error::limit("chunk", record.address, "stored size"))?;
-    let mut stored = vec![0; len];
-    store.read_raw(record.address, &mut stored)?;
-    Ok(stored)
+    source.bytes(record.address, len)
 }

@@ -21,7 +21,7 @@ use crate::format::Reader;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::format::defined_map::{DefinedMap, MapForm};
 use crate::format::selection::SerializedSelection;
-use crate::meta::Store;
+use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -168,8 +168,8 @@ impl ChunkFormat for Mapped {
         Ok(Box::new(SparseImage::blank(&self.geometry)))
     }
 
-    fn decode(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
-        let stored = coded::read(store, &self.geometry, record)?;
+    fn decode(&self, source: &dyn ChunkSource, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
+        let stored = coded::read(source, &self.geometry, record)?;
         let dense = self.inflate(&stored, record)?;
         let defined = match self.map(&stored, record)? {
             Some(defined) => defined,
@@ -178,8 +178,8 @@ impl ChunkFormat for Mapped {
         Ok(Box::new(SparseImage::of_dense(&self.geometry, defined, &dense)))
     }
 
-    fn defined(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
-        let stored = coded::read(store, &self.geometry, record)?;
+    fn defined(&self, source: &dyn ChunkSource, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
+        let stored = coded::read(source, &self.geometry, record)?;
         match self.map(&stored, record)? {
             Some(defined) => Ok(Some(defined)),
             None => coded::differing(&self.inflate(&stored, record)?, &self.geometry).map(Some),

@@ -16,7 +16,7 @@ use crate::dataset::fill::FillPattern;
 use crate::filter::{FilterSpec, Pipeline};
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::format::sparse_chunk::SparseChunk;
-use crate::meta::Store;
+use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -203,8 +203,8 @@ impl ChunkFormat for Packed {
         Ok(Box::new(SparseImage::blank(&self.geometry)))
     }
 
-    fn decode(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
-        let stored = coded::read(store, &self.geometry, record)?;
+    fn decode(&self, source: &dyn ChunkSource, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
+        let stored = coded::read(source, &self.geometry, record)?;
         if record.filter_mask() & 1 != 0 {
             return Ok(Box::new(self.decode_dense(&stored, record)?));
         }
@@ -212,8 +212,8 @@ impl ChunkFormat for Packed {
         Ok(Box::new(self.decode_image(&image, record)?))
     }
 
-    fn defined(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
-        let stored = coded::read(store, &self.geometry, record)?;
+    fn defined(&self, source: &dyn ChunkSource, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
+        let stored = coded::read(source, &self.geometry, record)?;
         if record.filter_mask() & 1 != 0 {
             return Ok(Some(self.decode_dense(&stored, record)?.set().clone()));
         }

@@ -29,7 +29,7 @@ use crate::format::selection::SerializedSelection;
 use crate::format::set_selection::Versions;
 use crate::format::sparse_chunk::{NAME, decode_selection, encode_selection};
 use crate::format::{Reader, Writer};
-use crate::meta::Store;
+use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -135,20 +135,20 @@ impl Format {
     }
 
     /// Reads a section and undoes its filters.
-    fn section(&self, store: &Store, record: ChunkRecord, is_edge: bool, number: usize) -> Result<Vec<u8>> {
+    fn section(&self, source: &dyn ChunkSource, record: ChunkRecord, is_edge: bool, number: usize) -> Result<Vec<u8>> {
         let StoredForm::Sections(sections) = record.form else { return Err(corrupt(record, "a chunk without sections")) };
         let range = section_range(&sections, record.size, number);
         let range = range.ok_or_else(|| corrupt(record, format!("sections at {:?} of {} bytes", sections.offsets, record.size)))?;
         let len = range.end.saturating_sub(range.start);
         let address = record.address.checked_add(range.start).filter(|at| at.checked_add(len).is_some());
-        let address = address.filter(|at| store.file_len().is_ok_and(|end| at.0.saturating_add(len) <= end));
+        let address = address.filter(|at| source.end().is_ok_and(|end| at.0.saturating_add(len) <= end));
         let address = address.ok_or_else(|| corrupt(record, format!("section {number} reaches past the end of the file")))?;
         let most = self.section_max(number);
         if len > most.saturating_mul(2) || len > limits::CHUNK_BYTES_MAX {
             return Err(Error::limit(NAME, record.address, format!("{len} stored bytes in section {number}")));
         }
         let mut stored = vec![0; usize::try_from(len).map_err(|_| Error::limit(NAME, record.address, "size of a section"))?];
-        store.read_raw(address, &mut stored)?;
+        source.read(address, &mut stored)?;
         let pipeline = self.pipelines.get(number).filter(|p| !p.is_empty() && len > 0 && !self.is_raw(is_edge));
         let Some(pipeline) = pipeline else { return Ok(stored) };
         let unfiltered = sections.unfiltered.get(number).copied().unwrap_or(0);
@@ -167,8 +167,8 @@ impl Format {
     }
 
     /// The selection of the defined elements, and the elements.
-    fn selection(&self, store: &Store, record: ChunkRecord, is_edge: bool) -> Result<(SerializedSelection, ElementSet)> {
-        let section = self.section(store, record, is_edge, SELECTION)?;
+    fn selection(&self, source: &dyn ChunkSource, record: ChunkRecord, is_edge: bool) -> Result<(SerializedSelection, ElementSet)> {
+        let section = self.section(source, record, is_edge, SELECTION)?;
         let mut r = Reader::new(&section, NAME, record.address);
         let selection = decode_selection(&mut r)?;
         if r.remaining() > 0 {
@@ -251,14 +251,14 @@ impl ChunkFormat for Format {
         Ok(Box::new(SparseImage::blank(&self.geometry)))
     }
 
-    fn decode(&self, store: &Store, record: ChunkRecord, is_edge: bool) -> Result<Image> {
-        let (selection, set) = self.selection(store, record, is_edge)?;
-        let values = self.section(store, record, is_edge, VALUES)?;
+    fn decode(&self, source: &dyn ChunkSource, record: ChunkRecord, is_edge: bool) -> Result<Image> {
+        let (selection, set) = self.selection(source, record, is_edge)?;
+        let values = self.section(source, record, is_edge, VALUES)?;
         Ok(Box::new(coded::unpack(&self.geometry, set, Some(&selection), &values, record)?))
     }
 
-    fn defined(&self, store: &Store, record: ChunkRecord, is_edge: bool) -> Result<Option<ElementSet>> {
-        Ok(Some(self.selection(store, record, is_edge)?.1))
+    fn defined(&self, source: &dyn ChunkSource, record: ChunkRecord, is_edge: bool) -> Result<Option<ElementSet>> {
+        Ok(Some(self.selection(source, record, is_edge)?.1))
     }
 
     fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::base::Address;
 use crate::base::checksum::lookup3;
+use crate::meta::Store;
 use std::io::Write as _;
 
 /// Section 0 of a chunk of 4 x 10: bytes by H5Sencode of libhdf5 2.2.0 with elements 2 to 4 of row
