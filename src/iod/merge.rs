@@ -19,30 +19,29 @@ use crate::format::Context;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind::{DATASPACE, MTIME, REFERENCE_COUNT};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-/// What a session makes of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Body {
+/// What a session makes of a value. `I`: a chunk in memory.
+#[derive(Debug, Clone)]
+pub enum Body<I> {
     /// It is removed.
     Removed,
     /// It is this.
     Cell(Cell),
-    /// A chunk whose first decoded bytes are these, and the others the fill value.
-    Dirty(Arc<Vec<u8>>),
+    /// A chunk that is not encoded.
+    Dirty(I),
 }
 
 /// A change that is not committed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+#[derive(Debug, Clone)]
+pub struct Change<I> {
     /// The new value.
-    pub body: Body,
+    pub body: Body<I>,
     /// Bytes of a chunk that were written; all bytes of other values.
     pub ranges: Ranges,
 }
 
 /// Changes of a session since its last commit.
-pub type Changes = BTreeMap<Key, Change>;
+pub type Changes<I> = BTreeMap<Key, Change<I>>;
 
 /// A change that cannot be committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,13 +67,13 @@ pub struct Merging<'a> {
 pub struct Merged {
     /// Chunks that both writers changed: the caller merges their bytes.
     pub chunks: Vec<Key>,
-    /// Values that both writers changed, with the change that replaces ours.
-    pub changes: Vec<(Key, Change)>,
+    /// Values that both writers changed, with the one that replaces ours.
+    pub values: Vec<(Key, Cell)>,
 }
 
 /// Compares `ours`, changes of `merging.base`, with the version after it, which `record` made by
 /// `entries`. Groups that both moved may make a cycle: the caller looks.
-pub fn merge(merging: &Merging<'_>, ours: &Changes, record: &Record, entries: &[Entry]) -> Result<Result<Merged, Conflict>> {
+pub fn merge<I>(merging: &Merging<'_>, ours: &Changes<I>, record: &Record, entries: &[Entry]) -> Result<Result<Merged, Conflict>> {
     let conflict = |key: &Key, reason| Ok(Err(Conflict { key: key.clone(), version: record.version, reason }));
     let removed = entries.iter().filter(|e| e.cell.is_none() && keys::message(&e.key) == Some(OBJECT_TYPE));
     for entry in removed {
@@ -87,7 +86,7 @@ pub fn merge(merging: &Merging<'_>, ours: &Changes, record: &Record, entries: &[
     let mut merged = Merged::default();
     for entry in entries.iter().filter(|entry| !entry.is_moved()) {
         let Some((id, kind, _)) = keys::parts(&entry.key) else { continue };
-        if ours.get(&keys::header(id, OBJECT_TYPE)).is_some_and(|c| c.body == Body::Removed) {
+        if ours.get(&keys::header(id, OBJECT_TYPE)).is_some_and(|c| matches!(c.body, Body::Removed)) {
             return conflict(&entry.key, "one removed the object that the other changed");
         }
         let both = ours.contains_key(&entry.key);
@@ -123,7 +122,7 @@ pub fn merge(merging: &Merging<'_>, ours: &Changes, record: &Record, entries: &[
 }
 
 /// True if both made metadata the same.
-fn is_same(ours: &Changes, entry: &Entry) -> bool {
+fn is_same<I>(ours: &Changes<I>, entry: &Entry) -> bool {
     match (ours.get(&entry.key).map(|c| &c.body), &entry.cell) {
         (Some(Body::Cell(cell)), Some(other)) => cell == other,
         (Some(Body::Removed), None) => true,
@@ -132,11 +131,11 @@ fn is_same(ours: &Changes, entry: &Entry) -> bool {
 }
 
 /// True if ours change the type of the object `id`, which exists in the base.
-fn is_retyped(ours: &Changes, id: u64) -> bool {
+fn is_retyped<I>(ours: &Changes<I>, id: u64) -> bool {
     ours.contains_key(&keys::header(id, OBJECT_TYPE))
 }
 
-fn has_any(ours: &Changes, id: u64, kind: u8) -> bool {
+fn has_any<I>(ours: &Changes<I>, id: u64, kind: u8) -> bool {
     ours.range(keys::of_kind(id, kind)).next().is_some()
 }
 
@@ -146,7 +145,7 @@ fn is_loose(message: u16) -> bool {
 }
 
 /// The conflict of a change of metadata with ours, if there is one. Adds link counts.
-fn merge_header(merging: &Merging<'_>, ours: &Changes, entry: &Entry, merged: &mut Merged) -> Result<Option<&'static str>> {
+fn merge_header<I>(merging: &Merging<'_>, ours: &Changes<I>, entry: &Entry, merged: &mut Merged) -> Result<Option<&'static str>> {
     let Some((message, (id, ..))) = keys::message(&entry.key).zip(keys::parts(&entry.key)) else { return Ok(None) };
     match (message, ours.get(&entry.key)) {
         // The later one counts.
@@ -164,7 +163,7 @@ fn merge_header(merging: &Merging<'_>, ours: &Changes, entry: &Entry, merged: &m
                 return Ok(Some("both removed names of the object"));
             }
             let cell = Cell::inline(&encode_link_count(u32::try_from(sum).unwrap_or(u32::MAX)));
-            merged.changes.push((entry.key.clone(), Change { body: Body::Cell(cell), ranges: Ranges::whole() }));
+            merged.values.push((entry.key.clone(), cell));
             return Ok(None);
         }
         (OBJECT_TYPE | MAP_KEY_TYPE | MAP_VALUE_TYPE, _) if has_any(ours, id, LINK) || has_any(ours, id, MAP) => {
@@ -186,7 +185,7 @@ fn merge_header(merging: &Merging<'_>, ours: &Changes, entry: &Entry, merged: &m
 }
 
 /// The conflict of elements that the other writer wrote with our change of the dataset `id`.
-fn is_reshaped(merging: &Merging<'_>, ours: &Changes, id: u64) -> Result<Option<&'static str>> {
+fn is_reshaped<I>(merging: &Merging<'_>, ours: &Changes<I>, id: u64) -> Result<Option<&'static str>> {
     for (key, change) in ours.range(keys::of_kind(id, HEADER)) {
         let Some(message) = keys::message(key).filter(|m| !is_loose(*m)) else { continue };
         let own = match &change.body {

@@ -10,7 +10,7 @@
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
-use super::decoding::{Decoded, extent_key, permit};
+use super::decoding::{extent_key, permit};
 use super::ids::no_such;
 use super::paths;
 use super::state::State;
@@ -19,6 +19,7 @@ use crate::base::parts::Budget;
 use crate::base::shape::Shape;
 use crate::base::value::Elements;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::image::{ChunkImage, DenseImage};
 use crate::dataset::heap::{Heap, HeapStore};
 use crate::format::{Context, Reader, Writer};
 use crate::iod::limits::{CELLS_BYTES_MAX, check_extent};
@@ -116,18 +117,20 @@ impl LockedCells<'_> {
         };
         let key = keys::key(id, keys::CELLS, &block.to_be_bytes());
         let cell = self.state.get(&key)?.ok_or_else(|| Error::corrupt("variable-length element", Address(id), "its block is missing"))?;
+        let loaded;
         let block_bytes = match &cell.data {
-            Data::Inline(bytes) => Decoded::Memory(Arc::new(bytes.to_vec())),
+            Data::Inline(bytes) => bytes,
             Data::Extent(extent) => {
                 check_extent("block of cells", extent, CELLS_BYTES_MAX)?;
                 let c = self.connector;
-                c.cached(extent_key(id, extent, true), extent.len.into(), &|| {
+                loaded = c.cached(extent_key(id, extent, true), extent.len.into(), &|| {
                     let _permit = permit(&c.env, extent.len.into());
-                    c.container.read_within("block of cells", extent, CELLS_BYTES_MAX)
-                })?
+                    c.container.read_within("block of cells", extent, CELLS_BYTES_MAX).map(DenseImage::boxed)
+                })?;
+                loaded.image().and_then(ChunkImage::dense).unwrap_or_default()
             }
         };
-        let found = payload(block_bytes.bytes(), index, block)?;
+        let found = payload(block_bytes, index, block)?;
         budget.read(found.len() as u64)?;
         Ok(found.to_vec())
     }

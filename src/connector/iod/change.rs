@@ -2,6 +2,8 @@
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
+use super::decoding::Decoded;
+use super::image::Body;
 use super::state::State;
 use crate::base::datatype::References;
 use crate::base::newlines::Newlines;
@@ -10,7 +12,7 @@ use crate::connector::DatasetSpec;
 use crate::connector::edit::Elements;
 use crate::connector::plan::Now;
 use crate::dataset::create::is_same_datatype;
-use crate::iod::{Body, Key, Ranges, keys};
+use crate::iod::{Key, keys};
 use std::collections::BTreeMap;
 
 /// Bytes that are copied at a time.
@@ -117,17 +119,13 @@ impl IodConnector {
     fn read_taken(&self, chunks: &BTreeMap<Key, Body>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<bool> {
         let mut any = false;
         for chunk in d.grid.pieces(offset, buf.len()) {
-            let image = match chunks.get(&d.chunk_key(chunk.chunk)) {
-                Some(Body::Dirty(image)) => image.to_vec(),
-                Some(Body::Cell(cell)) => self.image(d, cell)?.bytes().to_vec(),
-                _ => Vec::new(),
+            let decoded = match chunks.get(&d.chunk_key(chunk.chunk)) {
+                Some(Body::Dirty(image)) => Decoded::Memory(image.clone()),
+                Some(Body::Cell(cell)) => self.image(d, cell)?,
+                _ => Decoded::Absent,
             };
-            any |= !image.is_empty();
-            let mut image = image;
-            d.extend(&mut image, d.chunk_len());
-            if d.grid.scatter(&chunk, &image, 0, buf).is_none() {
-                return Err(super::ids::no_such(d.id, "a chunk is too short"));
-            }
+            any |= decoded.image().is_some();
+            decoded.scatter(d, &chunk, buf)?;
         }
         Ok(any)
     }
@@ -156,21 +154,6 @@ impl IodConnector {
         state.put_header(id, keys::OBJECT_TYPE, &[super::state::DATATYPE])?;
         self.changed(id);
         state.touch(id)
-    }
-
-    /// Replaces ranges of `theirs` by those of `ours`.
-    pub(super) fn merged_image(&self, d: &Dataset, theirs: &[u8], ours: &[u8], ranges: &Ranges) -> Vec<u8> {
-        let mut merged = theirs.to_vec();
-        let mut ours = ours.to_vec();
-        for (start, end) in ranges.list() {
-            let (start, end) = (*start as usize, *end as usize);
-            d.extend(&mut merged, end);
-            d.extend(&mut ours, end);
-            if let (Some(to), Some(from)) = (merged.get_mut(start..end), ours.get(start..end)) {
-                to.copy_from_slice(from);
-            }
-        }
-        merged
     }
 }
 

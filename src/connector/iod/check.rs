@@ -204,12 +204,13 @@ impl Checker<'_> {
         let place = Place::Dataset(d.id);
         let cells = LockedCells { connector: self.connector, state: self.state, place: &place };
         let (form, limited) = (VariableForm::of(&d.datatype), Limited { parts: &cells, limit: ELEMENT_MAX });
-        for element in image.bytes().chunks_exact(usize::try_from(d.element_size).unwrap_or(usize::MAX).max(1)) {
+        let Some(image) = image.image() else { return Ok(()) };
+        d.each_stored_element(image, &mut |element| {
             let mut out = Vec::new();
             form.exact(element, &limited, &mut out)?;
             self.decoded = self.decoded.saturating_add(out.len() as u64);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn edge(&mut self, from: u64, to: u64) {

@@ -36,10 +36,9 @@ impl Stored {
                 let stored = bytes.len() as u64;
                 connector.check_whole(d, stored)?;
                 let _permit = permit(&connector.env, d.decoding_bytes(stored));
-                let decoded = d.decode(bytes, self.mask)?.len();
-                let is_whole = d.pipeline.is_empty() || decoded == d.chunk_len();
+                let decoded = d.decode(bytes, self.mask)?.element_bytes();
                 let short = || Error::corrupt("chunk", Address(self.id), format!("it decodes to {decoded} bytes"));
-                if is_whole { Ok(decoded as u64) } else { Err(short()) }
+                if decoded == d.grid.chunk_bytes() { Ok(d.decoded_len(stored)) } else { Err(short()) }
             }
             (None, keys::CELLS) => cells::check_block(&bytes, self.id).map(|()| 0),
             _ => Ok(0),
@@ -53,7 +52,7 @@ impl Stored {
         if let Some(d) = &self.dataset {
             let cell = Cell { mask: self.mask, data: Data::Extent(*extent) };
             if connector.is_large(d, &cell) {
-                return connector.decoded(d, &cell).map(|decoded| decoded.len());
+                return connector.decoded(d, &cell).map(|_| d.decoded_len(extent.len.into()));
             }
             connector.check_whole(d, extent.len.into())?;
             return self.check(connector, connector.container.read_within("chunk", extent, extent.len.into())?);

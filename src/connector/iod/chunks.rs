@@ -4,13 +4,14 @@ use super::access::{IodConnector, Running};
 use super::coalesce::groups_to_decode;
 use super::dataset::Dataset;
 use super::decoding::{Decoded, HELD_BYTES, chunk_key, permit};
+use super::image::{Body, SharedImage, Unencoded};
 use super::state::State;
 use crate::base::Result;
 use crate::dataset::chunk::cache::Found;
-use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
-use crate::iod::{Body, Cell, Data, Extent};
+use crate::iod::{Cell, Data, Extent};
 use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ impl IodConnector {
         match &cell.data {
             Data::Inline(bytes) => {
                 let _permit = permit(&self.env, weight);
-                decode(bytes.to_vec()).map(Arc::new).map(Decoded::Memory)
+                decode(bytes.to_vec()).map(Unencoded).map(Arc::new).map(Decoded::Memory)
             }
             Data::Extent(extent) => self.cached(chunk_key(d, extent), d.decoded_len(cell.len()), &|| {
                 let _permit = permit(&self.env, weight);
@@ -52,13 +53,13 @@ impl IodConnector {
         }
     }
 
-    /// The bytes `key` of the chunk cache; calls `load` for those that it does not have, of which
-    /// there are about `len`.
-    pub(super) fn cached(&self, key: CacheKey, len: u64, load: &dyn Fn() -> Result<Vec<u8>>) -> Result<Decoded> {
-        match self.env.cache.get(key, len, || load().map(DenseImage::boxed))? {
+    /// The chunk `key` of the cache; calls `load` for one that it does not have, of about `len`
+    /// bytes.
+    pub(super) fn cached(&self, key: CacheKey, len: u64, load: &dyn Fn() -> Result<Image>) -> Result<Decoded> {
+        match self.env.cache.get(key, len, load)? {
             Found::Chunk(chunk) => Ok(Decoded::Cached(chunk)),
             // Extents are not evicted to it.
-            Found::OnDisk(_) => load().map(Arc::new).map(Decoded::Memory),
+            Found::OnDisk(_) => load().map(Unencoded).map(Arc::new).map(Decoded::Memory),
         }
     }
 
@@ -97,21 +98,21 @@ impl IodConnector {
         Ok(true)
     }
 
-    /// The first bytes of the chunk `source`, fetched and decoded if need be.
+    /// The chunk `source`, fetched and decoded if need be.
     fn resolved(&self, d: &Dataset, source: Source) -> Result<Decoded> {
         match source {
             Source::Image(image) => Ok(Decoded::Memory(image)),
             Source::Cell(cell) => self.decoded(d, &cell),
-            Source::Nothing => Ok(Decoded::Memory(Arc::default())),
+            Source::Nothing => Ok(Decoded::Absent),
         }
     }
 
-    /// The first bytes of a chunk, to be changed; none if there is no such chunk.
-    pub(super) fn chunk(&self, state: &State, d: &Dataset, key: &[u8]) -> Result<Arc<Vec<u8>>> {
+    /// A chunk, to be changed; a blank one if there is no such chunk.
+    pub(super) fn chunk(&self, state: &State, d: &Dataset, key: &[u8]) -> Result<SharedImage> {
         match Source::of(state, key)? {
             Source::Image(image) => Ok(image),
-            Source::Cell(cell) => self.image(d, &cell)?.into_bytes(),
-            Source::Nothing => Ok(Arc::default()),
+            Source::Cell(cell) => self.image(d, &cell)?.into_image(d),
+            Source::Nothing => d.blank(false),
         }
     }
 
@@ -122,7 +123,7 @@ impl IodConnector {
         for part in buf.get_mut(..n).unwrap_or_default().chunks_mut(slice_bytes(d)) {
             for chunk in d.grid.pieces(at, part.len()) {
                 let decoded = self.resolved(d, Source::of(state, &d.chunk_key(chunk.chunk))?)?;
-                copy_out(d, &chunk, &decoded, part)?;
+                decoded.scatter(d, &chunk, part)?;
             }
             at = at.saturating_add(part.len() as u64);
         }
@@ -171,7 +172,7 @@ impl IodConnector {
                 let key = source.extent().map(|extent| chunk_key(d, extent));
                 let there = source.extent().and_then(|extent| fetched.remove(extent));
                 let decoded = there.map_or_else(|| self.resolved(d, source), |chunk| chunk.map(Decoded::Cached))?;
-                copy_out(d, &pieces, &decoded, buf)?;
+                decoded.scatter(d, &pieces, buf)?;
                 if let (Some(key), Decoded::Cached(chunk)) = (key, &decoded) {
                     self.env.cache.record_read(key, chunk, pieces.bytes());
                 }
@@ -199,7 +200,7 @@ impl IodConnector {
 /// Where the bytes of a chunk are. All of it stays as it is when the state changes.
 enum Source {
     /// A chunk that is not encoded.
-    Image(Arc<Vec<u8>>),
+    Image(SharedImage),
     /// An encoded chunk.
     Cell(Cell),
     /// There is no such chunk.
@@ -226,16 +227,4 @@ impl Source {
 /// Bytes of a request that are read at a time, to bound the number of pieces of tiny chunks.
 fn slice_bytes(d: &Dataset) -> usize {
     usize::try_from(d.grid.row_bytes().saturating_mul(SLICE_ROWS)).unwrap_or(usize::MAX).max(1)
-}
-
-/// Copies pieces of a chunk into `buf`; bytes that `decoded` does not have are of the fill value.
-fn copy_out(d: &Dataset, chunk: &ChunkPieces, decoded: &Decoded, buf: &mut [u8]) -> Result<()> {
-    for piece in &chunk.pieces {
-        for (at, to) in d.grid.rows(piece) {
-            let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
-            let there = decoded.read(at, target)?;
-            d.pattern.fill(at.saturating_add(there as u64), target.get_mut(there..).unwrap_or_default());
-        }
-    }
-    Ok(())
 }

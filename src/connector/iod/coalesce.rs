@@ -5,7 +5,7 @@ use super::dataset::Dataset;
 use super::decoding::{HELD_BYTES, chunk_key, permit};
 use crate::base::{Error, Result};
 use crate::dataset::chunk::cache::{Chunk, Reservation};
-use crate::dataset::chunk::image::{DenseImage, Image};
+use crate::dataset::chunk::image::Image;
 use crate::iod::{Cell, Data, Extent};
 use foldhash::HashMap;
 use rayon::prelude::*;
@@ -137,8 +137,7 @@ impl IodConnector {
 
     /// Decodes chunks, several at once if they have filters.
     fn decode_all(&self, d: &Dataset, group: &Group, stored: Vec<Result<Vec<u8>>>) -> Vec<Result<Image>> {
-        let decode =
-            |((_, mask), stored): (&(Extent, u32), Result<Vec<u8>>)| stored.and_then(|bytes| d.decode(bytes, *mask)).map(DenseImage::boxed);
+        let decode = |((_, mask), stored): (&(Extent, u32), Result<Vec<u8>>)| stored.and_then(|bytes| d.decode(bytes, *mask));
         if group.len() < 2 || d.pipeline.is_empty() {
             return group.iter().zip(stored).map(decode).collect();
         }
@@ -148,12 +147,13 @@ impl IodConnector {
 
 #[cfg(test)]
 mod tests {
+    use super::super::image::Body;
     use super::super::tests::{bytes, empty, open, open_in, spec};
     use super::*;
     use crate::connector::edit::Edit;
     use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form};
     use crate::file::store::faulty::{Fault, FaultyStore};
-    use crate::iod::{Body, Ranges};
+    use crate::iod::Ranges;
 
     fn cell(session: u64, offset: u64, len: u32) -> Cell {
         Cell { mask: 0, data: Data::Extent(Extent { session, pack: 0, offset, len, checksum: 0 }) }

@@ -3,18 +3,18 @@
 use super::access::{IodConnector, Running};
 use super::dataset::Dataset;
 use super::decoding::chunk_key;
+use super::image::{Body, Change, SharedImage, Unencoded};
 use super::in_doubt::is_retried;
 use super::moves;
 use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::image::DenseImage;
 use crate::dataset::chunk::key::CacheKey;
 use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merged, Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
 use crate::iod::rules::{Rule, keeps};
-use crate::iod::{Body, Cell, Change, Conflict, Data, Entry, Key, Outcome, PackWriter, Record, Session, keys};
+use crate::iod::{Cell, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -141,7 +141,7 @@ impl IodConnector {
                 continue;
             }
             let ranges = ranges.clone();
-            let is_full = ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.len());
+            let is_full = ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.memory());
             let in_cache = if let Data::Extent(extent) = &cell.data { Some(chunk_key(&dataset, extent)) } else { None };
             state.change_form(key, Body::Cell(cell), ranges);
             stored.extend(in_cache.map(|key| StoredImage { key, image, is_full }));
@@ -153,9 +153,9 @@ impl IodConnector {
     fn cache_stored(&self, stored: Vec<StoredImage>) {
         for StoredImage { key, image, is_full } in stored {
             // A reader that has it now has read it.
-            let Ok(bytes) = Arc::try_unwrap(image) else { continue };
-            let len = bytes.len() as u64;
-            if let Some(chunk) = self.env.cache.insert(key, DenseImage::boxed(bytes)).filter(|_| is_full) {
+            let Ok(Unencoded(image)) = Arc::try_unwrap(image) else { continue };
+            let len = image.element_bytes();
+            if let Some(chunk) = self.env.cache.insert(key, image).filter(|_| is_full) {
                 self.env.cache.record_read(key, &chunk, len);
             }
         }
@@ -253,7 +253,7 @@ impl IodConnector {
             self.all_changed();
             return Ok(None);
         }
-        let Merged { chunks, changes } = match self.merge_entries(state, record, entries)? {
+        let Merged { chunks, values } = match self.merge_entries(state, record, entries)? {
             Ok(merged) => merged,
             Err(conflict) => {
                 let with = format!("version {} ({})", conflict.version, String::from_utf8_lossy(&record.label));
@@ -265,10 +265,10 @@ impl IodConnector {
         state.snapshot.advance(record, hash, entries)?;
         state.in_doubt.clear();
         self.all_changed();
-        changes.into_iter().for_each(|(key, change)| state.change(key, change.body, change.ranges));
+        values.into_iter().for_each(|(key, cell)| state.change(key, Body::Cell(cell), Ranges::whole()));
         for (key, image) in chunks.into_iter().zip(images) {
             let ranges = state.written(&key);
-            state.change(key, Body::Dirty(Arc::new(image)), ranges);
+            state.change(key, Body::Dirty(image), ranges);
         }
         Ok(None)
     }
@@ -287,16 +287,21 @@ impl IodConnector {
 
     /// The image of a chunk that another writer changed by `entries`, with the bytes that the
     /// session wrote.
-    pub(super) fn merged_chunk(&self, state: &State, key: &Key, entries: &[Entry]) -> Result<Vec<u8>> {
+    pub(super) fn merged_chunk(&self, state: &State, key: &Key, entries: &[Entry]) -> Result<SharedImage> {
         let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
         let d = self.dataset_of(state, id)?;
         let ours = self.chunk(state, &d, key)?;
         let entry = entries.binary_search_by(|entry| entry.key.cmp(key)).ok().and_then(|at| entries.get(at));
         let theirs = match entry.and_then(|entry| entry.cell.as_ref()) {
-            Some(cell) => self.image(&d, cell)?.into_bytes()?,
-            None => Arc::default(),
+            Some(cell) => self.image(&d, cell)?.into_image(&d)?,
+            None => d.blank(false)?,
         };
-        Ok(if keeps(Rule::Ranges) { self.merged_image(&d, &theirs, &ours, &state.written(key)) } else { ours.to_vec() })
+        if !keeps(Rule::Ranges) {
+            return Ok(ours);
+        }
+        let mut merged = theirs;
+        Arc::make_mut(&mut merged).take(&d, &ours, &state.written(key))?;
+        Ok(merged)
     }
 
     /// A conflict as a sentence, with the name of what conflicts.
@@ -394,13 +399,13 @@ fn values_stored(state: &mut State, values: Vec<LongValue>, cells: Vec<Cell>) {
 struct DirtyChunk {
     key: Key,
     dataset: Arc<Dataset>,
-    image: Arc<Vec<u8>>,
+    image: SharedImage,
 }
 
 /// A chunk that was stored, and is to be cached.
 struct StoredImage {
     key: CacheKey,
-    image: Arc<Vec<u8>>,
+    image: SharedImage,
     /// It was written to its end.
     is_full: bool,
 }
@@ -431,7 +436,7 @@ fn encode_all(chunks: &[DirtyChunk]) -> Vec<Result<(Cow<'_, [u8]>, u32)>> {
 }
 
 /// The change of a value in a record. `None`: a chunk that is not encoded.
-fn entry(key: &Key, change: &crate::iod::Change) -> Option<Entry> {
+fn entry(key: &Key, change: &Change) -> Option<Entry> {
     let cell = match &change.body {
         Body::Removed => None,
         Body::Cell(cell) => Some(cell.clone()),

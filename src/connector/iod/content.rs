@@ -4,12 +4,13 @@ use super::access::IodConnector;
 use super::dataset::{Dataset, Storage};
 use super::form_index::{FormIndex, Index, LastPart};
 use super::forms::Parts;
+use super::image::Body;
 use super::state::State;
 use crate::base::{Result, waiting};
 use crate::connector::{Chunks, Content, FILL_BYTES_MAX, Form};
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
-use crate::iod::{Body, Key, keys};
+use crate::iod::{Key, keys};
 use parking_lot::Mutex;
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
@@ -101,7 +102,7 @@ impl IodContent {
 }
 
 /// Bytes of the first `max` values in a range, and the key of the next one.
-fn stored_bytes(state: &State, range: &KeyRange, max: usize) -> Result<(u64, Option<Key>)> {
+fn stored_bytes(state: &State, range: &KeyRange, element_size: u64, max: usize) -> Result<(u64, Option<Key>)> {
     let (mut sum, mut left, mut next) = (0u64, max, None);
     let _ = state.scan(range, &mut |key, cell| {
         if left == 0 {
@@ -109,7 +110,7 @@ fn stored_bytes(state: &State, range: &KeyRange, max: usize) -> Result<(u64, Opt
             return Ok(ControlFlow::Break(()));
         }
         let len = match state.changes.get(key).map(|c| &c.body) {
-            Some(Body::Dirty(image)) => image.len() as u64,
+            Some(Body::Dirty(image)) => image.written_bytes(element_size),
             _ => cell.len(),
         };
         (sum, left) = (sum.saturating_add(len), left.saturating_sub(1));
@@ -120,9 +121,9 @@ fn stored_bytes(state: &State, range: &KeyRange, max: usize) -> Result<(u64, Opt
 
 /// Bytes stored for a dataset in its first `max` chunks and in all blocks of cells, and the key of
 /// the next chunk.
-fn allocated(state: &State, id: u64, max: usize) -> Result<(u64, Option<Key>)> {
-    let (bytes, next) = stored_bytes(state, &keys::of_kind(id, keys::CHUNK), max)?;
-    let (cells, _) = stored_bytes(state, &keys::of_kind(id, keys::CELLS), usize::MAX)?;
+fn allocated(state: &State, d: &Dataset, max: usize) -> Result<(u64, Option<Key>)> {
+    let (bytes, next) = stored_bytes(state, &keys::of_kind(d.id, keys::CHUNK), d.element_size, max)?;
+    let (cells, _) = stored_bytes(state, &keys::of_kind(d.id, keys::CELLS), 1, usize::MAX)?;
     Ok((bytes.saturating_add(cells), next))
 }
 
@@ -226,9 +227,10 @@ impl Content for IodContent {
         {
             return Ok(*bytes);
         }
-        let bytes = match allocated(&state, self.id, COUNTED_CHUNKS)? {
+        let d = self.dataset(&state)?;
+        let bytes = match allocated(&state, &d, COUNTED_CHUNKS)? {
             (bytes, None) => bytes,
-            (bytes, Some(next)) => estimated(&state, &*self.dataset(&state)?, bytes, &next)?,
+            (bytes, Some(next)) => estimated(&state, &d, bytes, &next)?,
         };
         self.note_counted(&state, bytes);
         Ok(bytes)
@@ -236,7 +238,7 @@ impl Content for IodContent {
 
     fn allocated_exactly(&self) -> Result<u64> {
         let state = self.connector.state.read_recursive();
-        let (bytes, _) = allocated(&state, self.id, usize::MAX)?;
+        let (bytes, _) = allocated(&state, &*self.dataset(&state)?, usize::MAX)?;
         self.note_counted(&state, bytes);
         Ok(bytes)
     }

@@ -1,6 +1,7 @@
 //! Datasets: metadata to types, shapes and the grid of chunks; chunks to bytes.
 
 use super::ids::no_such;
+use super::image::{SharedImage, Unencoded, out_of_range};
 use super::state::State;
 use super::types::TypeOf;
 use crate::base::datatype::Datatype;
@@ -8,14 +9,16 @@ use crate::base::fill::Fill;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
 use crate::connector::stored::piece_elements;
+use crate::dataset::chunk::format::{self, ChunkFormat, Parts};
+use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::dataset::chunk::pieces::ByteGrid;
 use crate::dataset::create::usual_fill_time;
 use crate::dataset::creation::{Creation, NewLayout};
 use crate::dataset::fill::FillPattern;
 use crate::dataset::layout::{new_chunked, new_compact, new_contiguous};
-use crate::filter::FilterError;
 use crate::filter::pipeline::Pipeline;
 use crate::format::Context;
+use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
 use crate::format::message::dataspace::Dataspace;
 use crate::format::message::fill_value::FillValue;
@@ -23,6 +26,7 @@ use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::object_header::kind;
 use crate::iod::{Key, keys};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Chunk size of a file of bytes. Chunks without filters are stored up to their last written byte.
 pub(super) const BYTES_CHUNK: u64 = 1 << 20;
@@ -39,7 +43,7 @@ pub(super) enum Storage {
 }
 
 /// A dataset.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Dataset {
     pub id: u64,
     pub datatype: Datatype,
@@ -51,8 +55,12 @@ pub(super) struct Dataset {
     pub pattern: FillPattern,
     pub storage: Storage,
     pub pipeline: Pipeline,
+    /// Form of its chunks in memory and as values.
+    pub format: Arc<dyn ChunkFormat>,
     /// Chunks in bytes; one dimension of pieces without chunks.
     pub grid: ByteGrid,
+    /// Elements of a piece.
+    piece: [u64; 1],
     /// Bytes of all elements.
     pub size: u64,
     /// Stored bytes of its metadata.
@@ -92,16 +100,40 @@ impl Dataset {
         let size = elements.and_then(|n| n.checked_mul(element_size)).filter(|n| *n <= SIZE_MAX);
         let too_large = || Error::limit("dataset", Address(id), "larger than a file can be (2^63 bytes)");
         let size = size.ok_or_else(too_large)?;
+        let piece = [piece_elements(element_size)];
         let grid = match &storage {
             Storage::Chunked(chunk) => ByteGrid::new(&space.dims, chunk, element_size),
-            _ => ByteGrid::new(&[elements.unwrap_or(0)], &[piece_elements(element_size)], element_size),
+            _ => ByteGrid::new(&[elements.unwrap_or(0)], &piece, element_size),
         };
         let grid = grid.ok_or_else(|| Error::corrupt("dataset", Address(id), "its chunks do not fit its shape"))?;
         if grid.chunk_bytes() > limits::CHUNK_BYTES_MAX.min(u32::MAX.into()) {
             return Err(Error::limit("dataset", Address(id), "chunks of 4 GiB"));
         }
         let pattern = FillPattern::of(&fill, element_size);
-        Ok(Dataset { id, datatype, named: None, space, element_size, fill, pattern, storage, pipeline, grid, size, metadata_bytes: 0 })
+        let chunk_dims = match &storage {
+            Storage::Chunked(dims) => dims.as_slice(),
+            Storage::Compact | Storage::Contiguous => &piece,
+        };
+        let (chunk_bytes, sections, raw_edges) = (grid.chunk_bytes(), None, false);
+        let (fill_pattern, filters) = (&pattern, &pipeline);
+        let parts = Parts { chunk_bytes, chunk_dims, element_size, fill: fill_pattern, pipeline: filters, sections, raw_edges };
+        let (format, metadata_bytes) = (format::open_value(&parts), 0);
+        Ok(Dataset {
+            id,
+            datatype,
+            named: None,
+            space,
+            element_size,
+            fill,
+            pattern,
+            storage,
+            pipeline,
+            format,
+            grid,
+            piece,
+            size,
+            metadata_bytes,
+        })
     }
 
     /// Bytes that a read of `len` bytes from `offset` gets.
@@ -129,11 +161,6 @@ impl Dataset {
     /// Key of the chunk with this number in the grid.
     pub fn chunk_key(&self, number: u64) -> Key {
         keys::chunk(self.id, &self.grid.scaled(number))
-    }
-
-    /// Bytes of a chunk.
-    pub fn chunk_len(&self) -> usize {
-        usize::try_from(self.grid.chunk_bytes()).unwrap_or(usize::MAX)
     }
 
     /// Layout for a copy of it.
@@ -175,48 +202,58 @@ impl Dataset {
             && self.storage == Storage::Chunked(vec![BYTES_CHUNK])
     }
 
-    /// The image of a chunk as stored: its first bytes; all others have the fill value.
-    pub fn decode(&self, stored: Vec<u8>, mask: u32) -> Result<Vec<u8>> {
-        let len = self.chunk_len();
-        if self.pipeline.is_empty() {
-            return match stored.len() <= len {
-                true => Ok(stored),
-                false => Err(Error::corrupt("chunk", Address(self.id), "it is longer than chunks of its dataset")),
-            };
+    /// Dimensions of a chunk, elements.
+    pub fn chunk_dims(&self) -> &[u64] {
+        match &self.storage {
+            Storage::Chunked(dims) => dims,
+            Storage::Compact | Storage::Contiguous => &self.piece,
         }
-        self.pipeline.decode(&stored, mask, len).map_err(|e| self.filter_error(&e))
+    }
+
+    /// True if chunks know which of their elements were written.
+    pub fn knows_defined(&self) -> bool {
+        self.format.knows_defined()
+    }
+
+    /// A chunk without written elements. `covered`: all of them are written next.
+    pub fn blank(&self, covered: bool) -> Result<SharedImage> {
+        self.format.blank((!covered).then_some(&self.pattern)).map(Unencoded).map(Arc::new)
+    }
+
+    /// The record of a chunk with this stored length and filter mask.
+    fn record(&self, size: u64, mask: u32) -> ChunkRecord {
+        ChunkRecord { address: Address(self.id), size, form: StoredForm::Whole { filter_mask: mask } }
+    }
+
+    /// Decodes the stored bytes of a chunk.
+    pub fn decode(&self, stored: Vec<u8>, mask: u32) -> Result<Image> {
+        let record = self.record(stored.len() as u64, mask);
+        self.format.decode_fetched(stored, record)
+    }
+
+    /// Visits the elements of a chunk that are stored: those that were written, if it knows them.
+    pub fn each_stored_element(&self, image: &dyn ChunkImage, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let size = usize::try_from(self.element_size).unwrap_or(usize::MAX).max(1);
+        if let Some(stored) = self.format.stored_as_is(image).or_else(|| image.dense()) {
+            return stored.chunks_exact(size).try_for_each(f);
+        }
+        let (mut element, mut at) = (vec![0; size], 0u64);
+        while let Some(next) = image.defined().and_then(|defined| defined.next_element(self.chunk_dims(), at)) {
+            image.read(next.saturating_mul(self.element_size), &mut element).ok_or_else(|| out_of_range(self))?;
+            f(&element)?;
+            at = next.saturating_add(1);
+        }
+        Ok(())
     }
 
     /// The bytes to store for a chunk, and its filter mask.
-    pub fn encode<'a>(&self, image: &'a [u8]) -> Result<(Cow<'a, [u8]>, u32)> {
-        if self.pipeline.is_empty() {
-            return Ok((Cow::Borrowed(image), 0));
+    pub fn encode<'a>(&self, image: &'a Unencoded) -> Result<(Cow<'a, [u8]>, u32)> {
+        if let Some(stored) = self.format.stored_as_is(image.image()) {
+            return Ok((Cow::Borrowed(stored), 0));
         }
-        let mut whole = image.to_vec();
-        self.extend(&mut whole, self.chunk_len());
-        let (stored, mask) = self.pipeline.encode(whole).map_err(|e| self.filter_error(&e))?;
-        Ok((Cow::Owned(stored), mask))
-    }
-
-    fn filter_error(&self, e: &FilterError) -> Error {
-        let (at, text) = (Address(self.id), e.to_string());
-        match e {
-            FilterError::Unknown { .. } | FilterError::Unsupported { .. } => Error::unsupported("chunk", at, text),
-            FilterError::TooLarge { .. } => Error::limit("chunk", at, text),
-            _ => Error::corrupt("chunk", at, text),
-        }
-    }
-
-    /// Makes an image at least `len` bytes long.
-    pub fn extend(&self, image: &mut Vec<u8>, len: usize) {
-        let old = image.len();
-        if old < len {
-            image.resize(len, 0);
-            if !self.pattern.is_zero()
-                && let Some(new) = image.get_mut(old..)
-            {
-                self.pattern.fill(old as u64, new);
-            }
+        match self.format.encode(image.image().duplicate(), false)? {
+            (stored, StoredForm::Whole { filter_mask }) => Ok((Cow::Owned(stored), filter_mask)),
+            (_, StoredForm::Sections(_)) => Err(Error::refused(libc::EOPNOTSUPP, "containers have no chunks of sections")),
         }
     }
 }

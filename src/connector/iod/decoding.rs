@@ -2,12 +2,15 @@
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
+use super::image::{SharedImage, Unencoded, out_of_range};
 use crate::base::checksum::Crc32c;
-use crate::base::{Address, Error, Result, buffers};
+use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::cache::Chunk;
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
 use crate::dataset::chunk::gate::Permit;
+use crate::dataset::chunk::image::ChunkImage;
 use crate::dataset::chunk::key::{CacheKey, DatasetKey, StoredExtent};
+use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::dataset::environment::Environment;
 use crate::iod::{Cell, Data, Extent};
 use std::sync::Arc;
@@ -26,15 +29,17 @@ const MEMORY_MIN_BYTES: u64 = 32 << 20;
 /// Smallest chunk whose decode needs a permit of the decoding gate, bytes.
 const GATED_MIN_BYTES: u64 = 1 << 20;
 
-/// A decoded chunk: its first bytes. All others have the fill value.
+/// A chunk for a reader.
 #[derive(Clone)]
 pub(super) enum Decoded {
     /// In memory, for this reader alone or as a change.
-    Memory(Arc<Vec<u8>>),
+    Memory(SharedImage),
     /// In the cache.
     Cached(Arc<Chunk>),
-    /// In a temporary file.
+    /// In a temporary file: its first bytes; all others have the fill value.
     File(Arc<ChunkFile>),
+    /// It is not stored.
+    Absent,
 }
 
 /// Key in the chunk cache of the chunk of `d` in `extent`.
@@ -55,60 +60,45 @@ pub(super) fn permit(env: &Environment, bytes: u64) -> Option<Permit<'_>> {
 }
 
 impl Decoded {
-    /// Number of its bytes.
-    pub fn len(&self) -> u64 {
+    /// The chunk, if it is in memory.
+    pub fn image(&self) -> Option<&dyn ChunkImage> {
         match self {
-            Decoded::Memory(bytes) => bytes.len() as u64,
-            Decoded::Cached(chunk) => chunk.image().element_bytes(),
-            Decoded::File(file) => file.len(),
+            Decoded::Memory(image) => Some(image.image()),
+            Decoded::Cached(chunk) => Some(chunk.image()),
+            Decoded::File(_) | Decoded::Absent => None,
         }
     }
 
-    /// Its bytes, if they are in memory.
-    pub fn bytes(&self) -> &[u8] {
+    /// The chunk of `d`, to be changed. Errors: it is too large for that.
+    pub fn into_image(self, d: &Dataset) -> Result<SharedImage> {
         match self {
-            Decoded::Memory(bytes) => bytes,
-            Decoded::Cached(chunk) => chunk.image().dense().unwrap_or_default(),
-            Decoded::File(_) => &[],
+            Decoded::Memory(image) => Ok(image),
+            Decoded::Cached(chunk) => Ok(Arc::new(Unencoded(chunk.image().duplicate()))),
+            Decoded::File(file) => Err(refused(d, file.len(), file.len().saturating_mul(4))),
+            Decoded::Absent => d.blank(false),
         }
     }
 
-    /// Its bytes, copied to memory.
-    pub fn into_bytes(self) -> Result<Arc<Vec<u8>>> {
-        match self {
-            Decoded::Memory(bytes) => Ok(bytes),
-            Decoded::Cached(_) => {
-                let bytes = self.bytes();
-                // Room for what a write may append.
-                let mut copy = buffers::empty(bytes.len(), bytes.len().saturating_add(bytes.len() / 8));
-                copy.extend_from_slice(bytes);
-                Ok(Arc::new(copy))
-            }
-            Decoded::File(_) => {
-                let mut bytes = vec![0; usize::try_from(self.len()).unwrap_or(usize::MAX)];
-                self.read(0, &mut bytes)?;
-                Ok(Arc::new(bytes))
+    /// Copies pieces of the chunk of `d` into `buf`.
+    pub fn scatter(&self, d: &Dataset, t: &ChunkPieces, buf: &mut [u8]) -> Result<()> {
+        if let Some(image) = self.image() {
+            return image.scatter(&d.grid, t, buf).ok_or_else(|| out_of_range(d));
+        }
+        for piece in &t.pieces {
+            for (at, to) in d.grid.rows(piece) {
+                let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
+                let there = match self {
+                    Decoded::File(file) => usize::try_from(file.len().saturating_sub(at)).unwrap_or(usize::MAX).min(target.len()),
+                    _ => 0,
+                };
+                let (head, tail) = target.split_at_mut(there);
+                if let (Decoded::File(file), false) = (self, head.is_empty()) {
+                    file.read(at, head)?;
+                }
+                d.pattern.fill(at.saturating_add(there as u64), tail);
             }
         }
-    }
-
-    /// Fills the front of `buf` with its bytes from `at`; returns how many there are.
-    pub fn read(&self, at: u64, buf: &mut [u8]) -> Result<usize> {
-        let there = usize::try_from(self.len().saturating_sub(at)).unwrap_or(usize::MAX).min(buf.len());
-        let front = buf.get_mut(..there).unwrap_or_default();
-        match self {
-            Decoded::Memory(bytes) => {
-                let from = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-                front.copy_from_slice(bytes.get(from..from.saturating_add(there)).unwrap_or_default());
-            }
-            Decoded::Cached(chunk) if there > 0 => {
-                let short = || Error::corrupt("chunk", Address::UNDEF, "shorter than its length");
-                chunk.image().read(at, front).ok_or_else(short)?;
-            }
-            Decoded::File(file) if there > 0 => file.read(at, front)?,
-            Decoded::Cached(_) | Decoded::File(_) => {}
-        }
-        Ok(there)
+        Ok(())
     }
 }
 
@@ -151,7 +141,8 @@ fn refused(d: &Dataset, len: u64, need: u64) -> Error {
 impl IodConnector {
     /// True if the chunk in a cell is decoded to a temporary file.
     pub(super) fn is_large(&self, d: &Dataset, cell: &Cell) -> bool {
-        d.decoded_len(cell.len()) > MEMORY_MIN_BYTES.max(self.env.cache.budget() / 4)
+        // Which elements are defined is known in memory only.
+        !d.knows_defined() && d.decoded_len(cell.len()) > MEMORY_MIN_BYTES.max(self.env.cache.budget() / 4)
     }
 
     /// Errors: the chunk in a cell is too large to be decoded in memory.
@@ -209,7 +200,8 @@ impl IodConnector {
         let stored = u64::from(extent.len);
         let _permit = permit(&self.env, d.decoding_bytes(stored));
         let bytes = self.container.read_within("chunk", extent, stored)?;
-        ChunkFile::from_decoded(&d.decode(bytes, mask)?, Address(d.id))
+        let image = d.decode(bytes, mask)?;
+        ChunkFile::from_decoded(image.dense().ok_or_else(|| out_of_range(d))?, Address(d.id))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::access::IodConnector;
 use super::decoding::chunk_key;
+use super::image::Body;
 use super::tests::{bytes, empty, open, spec};
 use crate::connector::edit::{Edit, NewReference};
 use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form, ObjectId, Part, Target};
-use crate::iod::{Body, Cell, Data, Extent, PackWriter, Ranges};
+use crate::iod::{Cell, Data, Extent, PackWriter, Ranges};
 use std::io::Write;
 use std::sync::Barrier;
 use std::time::Duration;

@@ -5,10 +5,11 @@
 //! an attempt in doubt made it.
 
 use super::access::IodConnector;
+use super::image::Body;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::iod::rules::{Rule, keeps};
-use crate::iod::{Body, Cell, Entry, Ranges, Record};
+use crate::iod::{Cell, Entry, Ranges, Record};
 
 /// True if a commit that failed may succeed later.
 pub(super) fn is_retried(e: &Error) -> bool {

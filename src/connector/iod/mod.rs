@@ -57,6 +57,7 @@ pub mod fuzzing;
 #[cfg(test)]
 mod history_tests;
 mod ids;
+mod image;
 mod in_doubt;
 #[cfg(test)]
 mod kills_tests;

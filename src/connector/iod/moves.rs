@@ -3,12 +3,13 @@
 //! The moves of one writer alone make none: the kernel refuses to move a directory below itself. So
 //! a cycle has a link of either, and is found from the links of one of them.
 
+use super::image::{Body, Change};
 use super::paths::decode_link;
 use super::state::State;
 use crate::base::Result;
 use crate::connector::{LinkTarget, ObjectKind};
 use crate::iod::keys::{self, LINK, OBJECT_TYPE};
-use crate::iod::{Body, Change, Entry, Ranges};
+use crate::iod::{Entry, Ranges};
 use foldhash::HashMap;
 use std::ops::ControlFlow;
 

@@ -1,6 +1,7 @@
 //! The values that are shown: a snapshot and the changes that are not committed.
 
 use super::ids::no_such;
+use super::image::{Body, Change, Changes};
 use crate::base::newlines::Newlines;
 use crate::base::value::NewValue;
 use crate::base::{Address, Error, Result};
@@ -10,7 +11,7 @@ use crate::format::object_header::kind::{MTIME, REFERENCE_COUNT};
 use crate::iod::keys::{self, OBJECT_TYPE};
 use crate::iod::limits::value_max;
 use crate::iod::range::{KeyRange, Visit, is_empty, overlay};
-use crate::iod::{Body, Cell, Change, Changes, Container, Key, Ranges, Session, Snapshot, merge};
+use crate::iod::{Cell, Container, Key, Ranges, Session, Snapshot, merge};
 use foldhash::HashMap;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -132,7 +133,7 @@ fn shown<'a>(change: &'a Change, placeholder: &'a Cell) -> Option<&'a Cell> {
 /// Bytes in memory that packs get.
 fn dirty_len(body: &Body) -> usize {
     match body {
-        Body::Dirty(image) => image.len(),
+        Body::Dirty(image) => image.memory(),
         Body::Cell(cell) => cell.long().map_or(0, |bytes| bytes.len()),
         Body::Removed => 0,
     }

@@ -3,10 +3,11 @@
 use super::access::IodConnector;
 use super::coalesce::{each_group, grouped, groups};
 use super::dataset::{Dataset, Storage};
+use super::image::Body;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::stored::{BATCH_CHUNKS_MAX, ChunkStorage, StoredChunk, StoredChunks, unlike};
-use crate::iod::{Body, Cell, Data, Extent, Ranges, keys};
+use crate::iod::{Cell, Data, Extent, Ranges, keys};
 use foldhash::HashMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;

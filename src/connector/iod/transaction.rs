@@ -6,6 +6,7 @@
 
 use super::access::IodConnector;
 use super::commit::{entries, session};
+use super::image::Body;
 use super::peer::Peer;
 use super::state::State;
 use crate::base::{Error, Result};
@@ -16,7 +17,7 @@ use crate::iod::merge::Merged;
 use crate::iod::record::Delta;
 use crate::iod::transaction::{Contribution, Verdict};
 use crate::iod::transactions::ended;
-use crate::iod::{Body, Container, Entry, Key, NewTransaction, Outcome, Ranges, Record, Session, Snapshot, Standing, Transaction};
+use crate::iod::{Container, Entry, Key, NewTransaction, Outcome, Ranges, Record, Session, Snapshot, Standing, Transaction};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -211,18 +212,18 @@ impl IodConnector {
             transaction: None,
             delta: Delta::Inline(vec![]),
         };
-        let Merged { chunks, changes } = match self.merge_entries(state, &record, &part)? {
+        let Merged { chunks, values } = match self.merge_entries(state, &record, &part)? {
             Ok(merged) => merged,
             Err(conflict) => return Ok(Some(self.conflict_text(state, &conflict, &format!("peer {peer}")))),
         };
         let merged = |key: Key| self.merged_chunk(state, &key, &part).map(|image| (key, image));
         let mut images = chunks.into_iter().map(merged).collect::<Result<BTreeMap<_, _>>>()?;
-        changes.into_iter().for_each(|(key, change)| state.change(key, change.body, change.ranges));
+        values.into_iter().for_each(|(key, cell)| state.change(key, Body::Cell(cell), Ranges::whole()));
         for Entry { key, cell, ranges } in part {
             match images.remove(&key) {
                 Some(image) => {
                     let written = united(state.written(&key), &ranges);
-                    state.change(key, Body::Dirty(Arc::new(image)), written);
+                    state.change(key, Body::Dirty(image), written);
                 }
                 // Other values that both changed are merged already.
                 None if state.changes.contains_key(&key) => {}

@@ -2,54 +2,60 @@
 
 use super::access::IodConnector;
 use super::dataset::{Dataset, Storage};
+use super::image::{Body, Change, out_of_range};
 use super::state::State;
 use crate::base::datatype::References;
-use crate::base::{Error, Result, buffers};
+use crate::base::{Error, Result};
+use crate::dataset::chunk::image::ChunkImage;
+use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::format::Context;
 use crate::format::object_header::kind;
-use crate::iod::{Body, Change, Key, Ranges, keys};
+use crate::iod::{Key, Ranges, keys};
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// Bytes that are zeroed at a time.
 const ZEROED_BYTES: usize = 1 << 20;
 
+/// Offsets in a chunk of `d`, and lengths, of the rows of its pieces.
+fn parts(d: &Dataset, chunk: &ChunkPieces) -> impl Iterator<Item = (u64, usize)> {
+    chunk.pieces.iter().flat_map(|piece| d.grid.rows(piece).map(|(at, _)| (at, piece.len)))
+}
+
 fn too_large(reason: &'static str) -> Error {
     Error::refused(libc::EFBIG, reason)
 }
 
 impl IodConnector {
-    /// Changes the image of a chunk by `f`, which gets the image and the ranges that were written.
+    /// Changes a chunk by `f`, which gets it and the ranges that were written; `f` returns `None`
+    /// for bytes that the chunk does not have. `covered`: `f` writes all of it.
     pub(super) fn edit_chunk(
         &self,
         state: &mut State,
         d: &Dataset,
         key: Key,
         covered: bool,
-        f: impl FnOnce(&mut Vec<u8>, &mut Ranges),
+        f: impl FnOnce(&mut dyn ChunkImage, &mut Ranges) -> Option<()>,
     ) -> Result<()> {
         let is_dirty = matches!(state.changes.get(&key), Some(Change { body: Body::Dirty(_), .. }));
         let (mut image, mut ranges) = if is_dirty {
             match state.changes.remove(&key) {
                 Some(Change { body: Body::Dirty(image), ranges }) => {
-                    state.dirty_bytes = state.dirty_bytes.saturating_sub(image.len());
+                    state.dirty_bytes = state.dirty_bytes.saturating_sub(image.memory());
                     (image, ranges)
                 }
-                _ => (Arc::default(), Ranges::whole()),
+                _ => (d.blank(false)?, Ranges::whole()),
             }
         } else {
             let ranges = state.changes.get(&key).map_or_else(Ranges::default, |c| c.ranges.clone());
-            let len = usize::try_from(d.grid.chunk_bytes()).unwrap_or(0);
-            let new = || Arc::new(buffers::empty(len, len.saturating_add(len / 8)));
-            let image = if covered { new() } else { self.chunk(state, d, &key)? };
-            (image, ranges)
+            (if covered { d.blank(true)? } else { self.chunk(state, d, &key)? }, ranges)
         };
-        f(Arc::make_mut(&mut image), &mut ranges);
+        let done = f(&mut *Arc::make_mut(&mut image).0, &mut ranges);
         match is_dirty {
             true => state.change_form(key, Body::Dirty(image), ranges),
             false => state.change(key, Body::Dirty(image), ranges),
         }
-        Ok(())
+        done.ok_or_else(|| out_of_range(d))
     }
 
     /// Overwrites elements from `offset`, within the size.
@@ -59,22 +65,12 @@ impl IodConnector {
             let key = d.chunk_key(chunk.chunk);
             let covered = chunk.bytes() == d.grid.chunk_bytes();
             self.edit_chunk(state, d, key, covered, |image, ranges| {
-                for piece in &chunk.pieces {
-                    for (at, from) in d.grid.rows(piece) {
-                        let start = usize::try_from(at).unwrap_or(usize::MAX);
-                        let Some(source) = bytes.get(from..from.saturating_add(piece.len)) else { continue };
-                        d.extend(image, start);
-                        let (there, rest) = source.split_at(source.len().min(image.len().saturating_sub(start)));
-                        if let Some(to) = image.get_mut(start..start.saturating_add(there.len())) {
-                            to.copy_from_slice(there);
-                        }
-                        image.extend_from_slice(rest);
-                        ranges.add(at..at.saturating_add(piece.len as u64));
-                    }
+                image.gather(&d.grid, &chunk, bytes)?;
+                match variable {
+                    true => *ranges = Ranges::whole(),
+                    false => parts(d, &chunk).for_each(|(at, len)| ranges.add(at..at.saturating_add(len as u64))),
                 }
-                if variable {
-                    *ranges = Ranges::whole();
-                }
+                Some(())
             })?;
             self.bound_dirty(state)?;
         }
@@ -184,8 +180,9 @@ impl IodConnector {
         let edge = keys::chunk(d.id, &[rows / height]);
         for key in state.keys(&(Bound::Included(edge), Bound::Excluded(past)))? {
             self.edit_chunk(state, d, key, false, |image, ranges| {
-                image.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
+                image.fill_from(keep, &d.pattern);
                 ranges.add(keep..d.grid.chunk_bytes());
+                Some(())
             })?;
         }
         Ok(())
@@ -214,18 +211,17 @@ impl IodConnector {
             let n = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(ZEROED_BYTES);
             for chunk in d.grid.pieces(at, n) {
                 let key = d.chunk_key(chunk.chunk);
-                let exists = state.changes.get(&key).is_some_and(|c| c.body != Body::Removed) || state.get(&key)?.is_some();
+                let exists = state.changes.get(&key).is_some_and(|c| !matches!(c.body, Body::Removed)) || state.get(&key)?.is_some();
                 let span = d.grid.span(chunk.chunk);
                 match (d.pattern.is_zero(), exists) {
                     (true, false) => {}
                     (true, true) if span.start >= offset && span.end <= end => self.drop_chunk(state, &d, key)?,
                     _ => self.edit_chunk(state, &d, key, false, |image, ranges| {
-                        for (start, len) in chunk.pieces.iter().flat_map(|p| d.grid.rows(p).map(|(at, _)| (at, p.len))) {
-                            let from = usize::try_from(start).unwrap_or(usize::MAX);
-                            d.extend(image, from.saturating_add(len));
-                            image.get_mut(from..from.saturating_add(len)).unwrap_or_default().fill(0);
+                        for (start, len) in parts(&d, &chunk) {
+                            image.clear(&[(usize::try_from(start).ok()?, len)]);
                             ranges.add(start..start.saturating_add(len as u64));
                         }
+                        Some(())
                     })?,
                 }
             }

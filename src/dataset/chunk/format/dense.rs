@@ -5,10 +5,10 @@ use super::traits::{ChunkFormat, Large, LargeReader, blank_dense, plain_to_file,
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::dirty_file::DirtyFile;
 use crate::dataset::chunk::image::Image;
+use crate::dataset::chunk::source::ChunkSource;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
-use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 use super::traits::{check_stored, memory_len};
 use crate::base::{Error, Result, buffers};
 use crate::dataset::chunk::image::{DenseImage, Image};
+use crate::dataset::chunk::source::ChunkSource;
 use crate::filter::FilterError;
 use crate::filter::pipeline::Pipeline;
 use crate::format::chunk_record::ChunkRecord;
-use crate::dataset::chunk::source::ChunkSource;
 
 /// Least size of a spare buffer for stored bytes, bytes.
 const SPARE_BUFFER_MIN_BYTES: usize = 1 << 20;

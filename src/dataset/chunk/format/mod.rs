@@ -5,12 +5,13 @@ mod dense;
 mod filtered;
 mod filtered_chunk;
 mod parts;
+mod prefix;
 mod registry;
 pub(crate) mod sparse;
 mod streamed;
 mod traits;
 
 pub(crate) use parts::{Parts, SectionParts};
-pub(crate) use registry::open;
+pub(crate) use registry::{open, open_value};
 pub(in crate::dataset) use traits::check_stored;
 pub(crate) use traits::{ChunkFormat, DENSE, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, SPARSE};

@@ -2,7 +2,7 @@
 
 use super::parts::Parts;
 use super::traits::ChunkFormat;
-use super::{dense, filtered, sparse};
+use super::{dense, filtered, prefix, sparse};
 use std::sync::Arc;
 
 /// Opens a format if it fits the dataset.
@@ -14,4 +14,9 @@ const FORMATS: [Opener; 4] = [sparse::open_structured, dense::open, sparse::open
 /// Opens the chunk format that fits `parts`.
 pub(crate) fn open(parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {
     FORMATS.iter().find_map(|open| open(parts)).unwrap_or_else(|| filtered::open(parts))
+}
+
+/// Opens the format of chunks that are values of a container of objects.
+pub(crate) fn open_value(parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {
+    if parts.pipeline.is_empty() { prefix::open(parts) } else { open(parts) }
 }

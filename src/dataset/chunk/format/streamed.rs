@@ -130,9 +130,9 @@ pub(super) fn to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<Dirt
     let zeros = FillPattern::zero();
     match large {
         Some(Large::File(chunk)) => DirtyFile::filled(len, &zeros, len, &mut |at, buf| chunk.read(at, buf)),
-        Some(Large::Direct(record)) => DirtyFile::filled(len, &zeros, len, &mut |at, buf| {
-            source.read(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf)
-        }),
+        Some(Large::Direct(record)) => {
+            DirtyFile::filled(len, &zeros, len, &mut |at, buf| source.read(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf))
+        }
         None => {
             let file = DirtyFile::new(len)?;
             file.write(0, format.decode_filtered(source, record)?.dense().unwrap_or_default())?;

@@ -5,13 +5,13 @@ use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result, buffers, limits};
 use crate::dataset::chunk::chunk_files::ChunkFile;
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
-use crate::dataset::chunk::image::{DenseImage, Image};
+use crate::dataset::chunk::image::{ChunkImage, DenseImage, Image};
 use crate::dataset::chunk::key::ChunkKey;
+use crate::dataset::chunk::source::{ChunkSource, FetchedChunk};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::filter::{FilterError, Pipeline};
 use crate::format::chunk_record::{ChunkRecord, RecordShape, StoredForm};
-use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -111,6 +111,16 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
 
     /// Reads and decodes a chunk.
     fn decode(&self, source: &dyn ChunkSource, record: ChunkRecord, is_edge: bool) -> Result<Image>;
+
+    /// Decodes a chunk whose stored bytes were fetched.
+    fn decode_fetched(&self, stored: Vec<u8>, record: ChunkRecord) -> Result<Image> {
+        self.decode(&FetchedChunk { address: record.address, bytes: &stored }, record, false)
+    }
+
+    /// The stored bytes of a chunk, if its image has them: nothing is encoded.
+    fn stored_as_is<'a>(&self, _image: &'a dyn ChunkImage) -> Option<&'a [u8]> {
+        None
+    }
 
     /// Encodes a chunk; returns its stored bytes and how they are decoded.
     fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, StoredForm)>;

@@ -14,6 +14,7 @@ use crate::base::{Error, Result};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
 use crate::dataset::chunk::image::Image;
+use crate::dataset::chunk::source::ChunkSource;
 use crate::dataset::fill::FillPattern;
 use crate::filter::registry::{DEFLATE, FLETCHER32};
 use crate::filter::{FilterError, FilterSpec, Params, Pipeline, deflate, fletcher32};
@@ -21,7 +22,6 @@ use crate::format::Reader;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::format::defined_map::{DefinedMap, MapForm};
 use crate::format::selection::SerializedSelection;
-use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 

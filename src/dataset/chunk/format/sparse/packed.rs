@@ -12,11 +12,11 @@ use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
 use crate::dataset::chunk::image::Image;
+use crate::dataset::chunk::source::ChunkSource;
 use crate::dataset::fill::FillPattern;
 use crate::filter::{FilterSpec, Pipeline};
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::format::sparse_chunk::SparseChunk;
-use crate::dataset::chunk::source::ChunkSource;
 use std::any::Any;
 use std::sync::Arc;
 

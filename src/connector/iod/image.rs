@@ -1,0 +1,86 @@
+//! Chunks in memory that are not encoded, in the form that the format of their dataset works with.
+
+use super::dataset::Dataset;
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::image::{ChunkImage, Image};
+use crate::iod::{self, Ranges};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes that are copied at a time.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// A chunk that is not encoded. A clone is independent.
+#[derive(Debug)]
+pub(super) struct Unencoded(pub Image);
+
+/// A chunk that readers and writers share until it is changed.
+pub(super) type SharedImage = Arc<Unencoded>;
+/// What a session makes of a value.
+pub(super) type Body = iod::Body<SharedImage>;
+/// A change that is not committed.
+pub(super) type Change = iod::Change<SharedImage>;
+/// Changes of a session since its last commit.
+pub(super) type Changes = iod::Changes<SharedImage>;
+
+impl Clone for Unencoded {
+    fn clone(&self) -> Self {
+        Unencoded(self.0.duplicate())
+    }
+}
+
+/// The error of bytes that a chunk does not have.
+pub(super) fn out_of_range(d: &Dataset) -> Error {
+    Error::corrupt("chunk", Address(d.id), "shorter than its dimensions say")
+}
+
+impl Unencoded {
+    pub fn image(&self) -> &dyn ChunkImage {
+        &*self.0
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        usize::try_from(self.0.memory()).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that were written, or those in memory: its stored length is not known.
+    pub fn written_bytes(&self, element_size: u64) -> u64 {
+        self.0.defined().map_or(self.0.memory(), |set| set.elements().saturating_mul(element_size))
+    }
+
+    /// Replaces `ranges`, bytes of the chunk of `d`, by what `from` has there: values, and which
+    /// of its elements are defined.
+    pub fn take(&mut self, d: &Dataset, from: &Unencoded, ranges: &Ranges) -> Result<()> {
+        for (start, end) in ranges.list() {
+            let bytes = u64::from(*start)..u64::from(*end).min(self.0.element_bytes());
+            if bytes.is_empty() {
+                continue;
+            }
+            let Some(defined) = from.0.defined() else {
+                self.copy(d, from, bytes)?;
+                continue;
+            };
+            let part = |n: u64| usize::try_from(n).map_err(|_| out_of_range(d));
+            self.0.clear(&[(part(bytes.start)?, part(bytes.end.saturating_sub(bytes.start))?)]);
+            let (size, mut at) = (d.element_size.max(1), bytes.start / d.element_size.max(1));
+            while let Some(first) = defined.next_element(d.chunk_dims(), at).filter(|n| n.saturating_mul(size) < bytes.end) {
+                at = defined.next_gap(d.chunk_dims(), first);
+                self.copy(d, from, first.saturating_mul(size).max(bytes.start)..at.saturating_mul(size).min(bytes.end))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes in `range`.
+    fn copy(&mut self, d: &Dataset, from: &Unencoded, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let len = usize::try_from(range.end.saturating_sub(at).min(PIECE_BYTES)).unwrap_or(0);
+            let mut piece = vec![0; len];
+            from.0.read(at, &mut piece).and_then(|()| self.0.write(at, &piece)).ok_or_else(|| out_of_range(d))?;
+            at = at.saturating_add(len as u64);
+        }
+        Ok(())
+    }
+}
