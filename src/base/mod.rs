@@ -24,6 +24,7 @@ pub(crate) mod points;
 pub mod recent_log;
 pub mod remote;
 pub mod request_error;
+pub mod seek;
 pub(crate) mod selection;
 #[cfg(test)]
 mod selection_tests;

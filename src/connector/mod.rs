@@ -5,6 +5,7 @@
 
 pub(crate) mod bytes_file;
 pub mod check;
+pub(crate) mod defined;
 pub mod edit;
 pub(crate) mod errors;
 mod id;

@@ -34,6 +34,10 @@ const CHUNKS_WANTED: u64 = 64;
 /// Longest dimension of a chunk along one that can grow and has nothing yet.
 const GROWING: u64 = 1024;
 
+/// Bytes never written that may become written for another fill value, however few others there
+/// are.
+const HOLES_MAX: u64 = 1 << 30;
+
 /// What a dataset is, in any kind of container.
 #[derive(Clone)]
 pub(crate) struct Now {
@@ -71,6 +75,17 @@ impl Now {
     fn is_untyped(&self) -> bool {
         self.creation.datatype == Datatype::byte() && self.max() == [None] && self.creation.filters.is_empty()
     }
+}
+
+/// Errors: of `size` bytes, of which `there` were written, nearly all would be written so that they
+/// read as before.
+pub(crate) fn check_holes(size: u64, there: u64) -> Result<()> {
+    let holes = size.saturating_sub(there);
+    if holes > HOLES_MAX.max(there.saturating_mul(4)) {
+        let reason = format!("{holes} bytes were never written and would be, to read as before with another fill value");
+        return Err(Error::refused(libc::EFBIG, reason));
+    }
+    Ok(())
 }
 
 /// What the dataset `d` shall be.

@@ -53,6 +53,8 @@ pub struct DatasetSpec {
     pub profile: Option<String>,
     /// Elements with the fill value become undefined, where the layout has undefined elements.
     pub undefine_fill: bool,
+    /// A layout that the container does not have becomes the nearest one that it has.
+    pub converts_layout: bool,
     /// Newlines inside the strings that the file's lines are.
     pub newlines: Option<Newlines>,
 }

@@ -28,6 +28,8 @@ pub struct ChunkStorage {
     pub chunk: Vec<u64>,
     /// Filters in the order of writing.
     pub filters: Vec<FilterSpec>,
+    /// The way in which sparse chunks are stored; `None`: all elements are.
+    pub profile: Option<&'static str>,
     /// Value of elements that were never written.
     pub(crate) fill: FillPattern,
 }
@@ -89,7 +91,7 @@ impl ChunkStorage {
     /// That of a dataset without chunks: pieces of its elements in row-major order.
     pub(crate) fn pieces(datatype: Datatype, elements: u64, fill: FillPattern) -> ChunkStorage {
         let piece = piece_elements(datatype.element_size());
-        ChunkStorage { datatype, dims: vec![elements], chunk: vec![piece], filters: Vec::new(), fill }
+        ChunkStorage { datatype, dims: vec![elements], chunk: vec![piece], filters: Vec::new(), profile: None, fill }
     }
 
     /// `self`, unless its elements hold addresses of the container, or its chunks are too large.
@@ -101,7 +103,7 @@ impl ChunkStorage {
     /// True if stored chunks of `other` are valid here, byte for byte.
     pub(crate) fn is_like(&self, other: &ChunkStorage) -> bool {
         let pipeline = |storage: &ChunkStorage| Pipeline { filters: storage.filters.clone() };
-        (&self.dims, &self.chunk, &self.fill) == (&other.dims, &other.chunk, &other.fill)
+        (&self.dims, &self.chunk, &self.fill, self.profile) == (&other.dims, &other.chunk, &other.fill, other.profile)
             && self.datatype.is_like(&other.datatype)
             && pipeline(self).is_like(&pipeline(other))
     }
@@ -137,7 +139,7 @@ mod tests {
     fn storage(filters: &[(u16, &[u32])]) -> ChunkStorage {
         let spec = |(id, values): &(u16, &[u32])| FilterSpec { id: *id, flags: 0, name: Vec::new(), cd_values: values.to_vec() };
         let (datatype, filters) = (Datatype::byte(), filters.iter().map(spec).collect());
-        ChunkStorage { datatype, dims: vec![100], chunk: vec![10], filters, fill: FillPattern::zero() }
+        ChunkStorage { datatype, dims: vec![100], chunk: vec![10], filters, profile: None, fill: FillPattern::zero() }
     }
 
     #[test]
@@ -154,6 +156,7 @@ mod tests {
         };
         assert!(gzip.is_like(&flags(1)), "flags and names do not decide on stored bytes");
         assert!(!gzip.is_like(&ChunkStorage { chunk: vec![20], ..gzip.clone() }));
+        assert!(!gzip.is_like(&ChunkStorage { profile: Some("map"), ..gzip.clone() }), "a flag alone tells sparse chunks");
         assert!(!gzip.is_like(&ChunkStorage { dims: vec![101], ..gzip.clone() }));
         assert!(!gzip.is_like(&ChunkStorage { fill: FillPattern::new(&[1], 1), ..gzip.clone() }));
     }

@@ -82,6 +82,11 @@ pub trait CreateLayout: Send + Sync {
         false
     }
 
+    /// The layout of a copy in a container that does not have this one; `None`: an ordinary one.
+    fn in_any_container(&self) -> Option<&'static dyn CreateLayout> {
+        None
+    }
+
     /// True if its first dimension can grow.
     fn grows(&self) -> bool {
         self.is_chunked()

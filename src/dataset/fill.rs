@@ -2,6 +2,7 @@
 
 use crate::base::fill::Fill;
 use crate::format::message::fill_value::FillValue;
+use std::ops::Range;
 
 /// Time of writing the fill value: never.
 const FILL_NEVER: u8 = 1;
@@ -54,6 +55,31 @@ impl FillPattern {
     /// The element's bytes; empty for zero.
     pub(crate) fn element(&self) -> &[u8] {
         &self.element
+    }
+
+    /// The ranges of `bytes`, which are those from `offset` of a dataset, whose elements have
+    /// another value, and those that hold a part of an element.
+    pub(crate) fn differing(&self, bytes: &[u8], offset: u64, element_size: u64) -> Vec<Range<usize>> {
+        let size = usize::try_from(element_size).unwrap_or(usize::MAX).max(1);
+        let mut value = vec![0; size.min(bytes.len())];
+        self.fill(0, &mut value);
+        let mut kept: Vec<Range<usize>> = Vec::new();
+        let skipped = usize::try_from(offset.checked_rem(element_size.max(1)).unwrap_or(0)).unwrap_or(0);
+        let head = size.saturating_sub(skipped).checked_rem(size).unwrap_or(0).min(bytes.len());
+        let (first, rest) = bytes.split_at_checked(head).unwrap_or((bytes, &[]));
+        kept.extend((!first.is_empty()).then_some(0..head));
+        for (i, element) in rest.chunks(size).enumerate() {
+            if element == value.as_slice() {
+                continue;
+            }
+            let start = head.saturating_add(i.saturating_mul(size));
+            let end = start.saturating_add(element.len());
+            match kept.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => kept.push(start..end),
+            }
+        }
+        kept
     }
 
     /// Fills `buf`, whose first byte is byte `offset` of the dataset.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Copies that are compared once more at most; of further ones a difference is an error at once.
 const PENDING_MAX: usize = 1 << 20;
 /// Keys of a definition that a copy need not have: the place of the elements.
-const STORAGE_KEYS: [&str; 2] = ["layout", "newlines"];
+const STORAGE_KEYS: [&str; 3] = ["layout", "profile", "newlines"];
 
 /// A copy that differs from its source so far.
 struct Pending {
@@ -172,7 +172,7 @@ fn is_copy(from: Option<&[u8]>, to: Option<&[u8]>, container: &Container) -> boo
 fn definition(mut all: JsonTree, chunked: bool) -> JsonTree {
     STORAGE_KEYS.iter().for_each(|key| drop(all.remove(key)));
     if !chunked {
-        ["chunks", "filters", "profile"].iter().for_each(|key| drop(all.remove(key)));
+        ["chunks", "filters"].iter().for_each(|key| drop(all.remove(key)));
     }
     let JsonTree::Object(fields) = &mut all else { return all };
     // Filters set their parameters for each dataset.

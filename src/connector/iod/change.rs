@@ -6,14 +6,16 @@ use super::decoding::Decoded;
 use super::image::Body;
 use super::state::State;
 use crate::base::datatype::References;
+use crate::base::element_set::ElementSet;
 use crate::base::newlines::Newlines;
 use crate::base::{Address, Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::edit::Elements;
-use crate::connector::plan::Now;
+use crate::connector::plan::{Now, check_holes};
 use crate::dataset::create::is_same_datatype;
 use crate::iod::{Key, keys};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -55,7 +57,7 @@ impl IodConnector {
         let new = self.dataset_of(state, id)?;
         match kept {
             Kept::Chunks if same(&new) && new.pattern == old.pattern && !new.datatype.contains_reference() => {}
-            Kept::Chunks => self.copy_elements(state, &old, &new)?,
+            Kept::Chunks => self.copy_elements(state, &old, &new, creation.undefine_fill)?,
             Kept::Nothing => self.drop_elements(state, &new)?,
             Kept::Form(form, lines) => self.parse_form(state, &new, &form, lines)?,
         }
@@ -77,9 +79,14 @@ impl IodConnector {
         self.drop_cells(state, d)
     }
 
-    /// Writes the bytes of `old` as those of `new`, which has as many.
-    fn copy_elements(&self, state: &mut State, old: &Dataset, new: &Dataset) -> Result<()> {
+    /// Writes the elements of `old` as those of `new`, which has as many bytes. `undefine_fill`:
+    /// those with the fill value become undefined, where `new` knows which are defined.
+    fn copy_elements(&self, state: &mut State, old: &Dataset, new: &Dataset, undefine_fill: bool) -> Result<()> {
         let chunks = self.take_chunks(state, old)?;
+        let skips_holes = old.knows_defined() && new.knows_defined() || old.pattern == new.pattern;
+        if !skips_holes {
+            check_holes(old.size, (chunks.len() as u64).saturating_mul(old.grid.chunk_bytes()))?;
+        }
         let places = References::of(&new.datatype).filter(|_| old.datatype != new.datatype);
         let size = new.element_size.max(1);
         let piece = (PIECE_BYTES / size).max(1).saturating_mul(size);
@@ -87,11 +94,23 @@ impl IodConnector {
         while at < old.size {
             let len = piece.min(old.size.saturating_sub(at));
             let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-            if self.read_taken(&chunks, old, at, &mut bytes)? {
-                if let Some(places) = &places {
-                    places.clear(&mut bytes, usize::try_from(size).unwrap_or(usize::MAX));
+            let mut written = self.read_taken(&chunks, old, at, &mut bytes)?;
+            if !skips_holes {
+                written = std::iter::once(0..bytes.len()).collect();
+            }
+            if let Some(places) = &places {
+                places.clear(&mut bytes, usize::try_from(size).unwrap_or(usize::MAX));
+            }
+            for part in written {
+                let (start, bytes) = (at.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default());
+                if !undefine_fill || !new.knows_defined() {
+                    self.write_elements(state, new, start, bytes)?;
+                    continue;
                 }
-                self.write_elements(state, new, at, &bytes)?;
+                for part in new.pattern.differing(bytes, start, size) {
+                    let at = start.saturating_add(part.start as u64);
+                    self.write_elements(state, new, at, bytes.get(part).unwrap_or_default())?;
+                }
             }
             at = at.saturating_add(len);
         }
@@ -115,19 +134,38 @@ impl IodConnector {
         Ok(taken)
     }
 
-    /// Reads bytes of a dataset from its removed chunks; false: none of them has any.
-    fn read_taken(&self, chunks: &BTreeMap<Key, Body>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<bool> {
-        let mut any = false;
+    /// Reads bytes of a dataset from its removed chunks; returns the ranges of them that were
+    /// written, ascending: those of chunks that are there, or of defined elements.
+    fn read_taken(&self, chunks: &BTreeMap<Key, Body>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<Vec<Range<usize>>> {
+        let mut written = Vec::new();
         for chunk in d.grid.pieces(offset, buf.len()) {
             let decoded = match chunks.get(&d.chunk_key(chunk.chunk)) {
                 Some(Body::Dirty(image)) => Decoded::Memory(image.clone()),
                 Some(Body::Cell(cell)) => self.image(d, cell)?,
                 _ => Decoded::Absent,
             };
-            any |= decoded.image().is_some();
             decoded.scatter(d, &chunk, buf)?;
+            let Some(image) = decoded.image() else { continue };
+            for (at, to, len) in chunk.pieces.iter().flat_map(|p| d.grid.rows(p).map(|(at, to)| (at, to, p.len))) {
+                match image.defined() {
+                    None => written.push(to..to.saturating_add(len)),
+                    Some(defined) => written.extend(defined_in_row(d, defined, at, len).map(|run| {
+                        let byte = |n: u64| to.saturating_add(usize::try_from(n.saturating_sub(at)).unwrap_or(usize::MAX));
+                        byte(run.start)..byte(run.end)
+                    })),
+                }
+            }
         }
-        Ok(any)
+        written.sort_unstable_by_key(|run| run.start);
+        // Rows beside each other are one range.
+        written.dedup_by(|next, last| {
+            let follows = last.end == next.start;
+            if follows {
+                last.end = next.end;
+            }
+            follows
+        });
+        Ok(written)
     }
 
     /// Makes a new file the named datatype `datatype`; `shown`: what its file shows.
@@ -155,6 +193,17 @@ impl IodConnector {
         self.changed(id);
         state.touch(id)
     }
+}
+
+/// The defined bytes of the `len` bytes from `at` of a chunk.
+fn defined_in_row(d: &Dataset, defined: &ElementSet, at: u64, len: usize) -> impl Iterator<Item = Range<u64>> {
+    let (size, end) = (d.element_size.max(1), at.saturating_add(len as u64));
+    let mut next = at / size;
+    std::iter::from_fn(move || {
+        let first = defined.next_element(d.chunk_dims(), next).filter(|n| n.saturating_mul(size) < end)?;
+        next = defined.next_gap(d.chunk_dims(), first);
+        Some(first.saturating_mul(size).max(at)..next.saturating_mul(size).min(end))
+    })
 }
 
 /// What a dataset keeps when it becomes another one.

@@ -198,7 +198,7 @@ impl IodConnector {
 }
 
 /// Where the bytes of a chunk are. All of it stays as it is when the state changes.
-enum Source {
+pub(super) enum Source {
     /// A chunk that is not encoded.
     Image(SharedImage),
     /// An encoded chunk.
@@ -216,7 +216,8 @@ impl Source {
         }
     }
 
-    fn of(state: &State, key: &[u8]) -> Result<Source> {
+    /// That of the chunk `key`.
+    pub fn of(state: &State, key: &[u8]) -> Result<Source> {
         match state.changes.get(key).map(|c| &c.body) {
             Some(Body::Dirty(image)) => Ok(Source::Image(image.clone())),
             _ => Ok(state.get(key)?.map_or(Source::Nothing, Source::Cell)),

@@ -5,9 +5,11 @@ use super::dataset::{Dataset, Storage};
 use super::form_index::{FormIndex, Index, LastPart};
 use super::forms::Parts;
 use super::image::Body;
+use super::sparse::Sets;
 use super::state::State;
 use crate::base::{Result, waiting};
 use crate::connector::{Chunks, Content, FILL_BYTES_MAX, Form};
+use crate::dataset::chunk::defined::ChunkSets;
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
 use crate::iod::{Key, keys};
@@ -259,6 +261,10 @@ impl Content for IodContent {
         if d.datatype.contains_vlen() || !d.pattern.is_zero() {
             return Ok(Some(if what == Seek::Data { offset } else { size }));
         }
+        if d.knows_defined() {
+            drop(state);
+            return (&Sets::of(&self.connector, &d, None)? as &dyn ChunkSets).seek(offset, what);
+        }
         self.seek_slabs(&state, &d, offset, what)
     }
 
@@ -271,6 +277,14 @@ impl Content for IodContent {
         }
         if d.datatype.contains_vlen() || d.element_size > FILL_BYTES_MAX {
             return Ok(Some(offset..size));
+        }
+        if d.knows_defined() {
+            drop(state);
+            let sets = Sets::of(&self.connector, &d, None)?;
+            let sets: &dyn ChunkSets = &sets;
+            let Some(start) = sets.seek(offset, Seek::Data)? else { return Ok(None) };
+            let end = sets.seek(start, Seek::Hole)?.unwrap_or(size);
+            return Ok((start < end).then_some(start..end));
         }
         let Some(start) = self.seek_slabs(&state, &d, offset, Seek::Data)? else { return Ok(None) };
         let end = self.seek_slabs(&state, &d, start, Seek::Hole)?.unwrap_or(size);

@@ -10,12 +10,13 @@ use crate::connector::plan::{Now, plan};
 use crate::connector::{self, DatasetSpec, LinkTarget};
 use crate::dataset::create::dataset_messages;
 use crate::dataset::creation::Creation;
-use crate::dataset::layout::new_chunked;
+use crate::dataset::layout::{self, new_chunked};
 use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
 use crate::format::message::times;
 use crate::format::object_header::kind;
 use crate::iod::{keys, merge};
+use std::borrow::Cow;
 
 /// Superblock version whose message versions are used.
 pub(super) const SUPERBLOCK: u8 = 2;
@@ -35,8 +36,28 @@ pub(super) fn check_layout(creation: &Creation) -> Result<()> {
     if layout.fits_any_container() {
         return Ok(());
     }
-    let reason = format!("a container in an object store has no layout {}; use chunked, contiguous or compact", layout.name());
+    let profile = layout.profile().map_or_else(String::new, |profile| format!(" of profile {profile}"));
+    let reason = format!(
+        "a container in an object store has no layout {}{profile}; use chunked, contiguous, compact, or sparse of profile map or filter",
+        layout.name()
+    );
     Err(Error::refused(libc::EOPNOTSUPP, reason))
+}
+
+/// The request with a layout that containers have, if it asks for that.
+fn converted(spec: &DatasetSpec) -> Result<Cow<'_, DatasetSpec>> {
+    let Some(name) = spec.layout.as_deref().filter(|_| spec.converts_layout) else { return Ok(Cow::Borrowed(spec)) };
+    let layout = layout::named(name, spec.profile.as_deref()).map_err(refused)?;
+    if layout.fits_any_container() {
+        return Ok(Cow::Borrowed(spec));
+    }
+    let mut spec = spec.clone();
+    match layout.in_any_container() {
+        Some(other) => (spec.layout, spec.profile) = (Some(other.name().into()), other.profile().map(Into::into)),
+        // Without chunks an ordinary one could not grow: they are chosen.
+        None => (spec.layout, spec.profile, spec.allocation_time, spec.chunks) = (None, None, None, None),
+    }
+    Ok(Cow::Owned(spec))
 }
 
 /// Errors: a name that no link can have.
@@ -111,7 +132,7 @@ impl IodConnector {
     #[allow(clippy::type_complexity)]
     pub(super) fn planned(&self, state: &State, now: &Now, spec: &DatasetSpec) -> Result<(Creation, Vec<(u64, Vec<u8>)>, bool)> {
         let mut cells = super::cells::NewCells::new(state, true, true);
-        let creation = plan(now, spec, &mut cells).map_err(refused)?;
+        let creation = plan(now, converted(spec)?.as_ref(), &mut cells).map_err(refused)?;
         check_layout(&creation)?;
         let nowhere = cells.nowhere.get();
         Ok((creation, cells.into_blocks()?, nowhere))

@@ -5,6 +5,7 @@ use super::image::{SharedImage, Unencoded, out_of_range};
 use super::state::State;
 use super::types::TypeOf;
 use crate::base::datatype::Datatype;
+use crate::base::element_set::ElementSet;
 use crate::base::fill::Fill;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
@@ -12,10 +13,11 @@ use crate::connector::stored::piece_elements;
 use crate::dataset::chunk::format::{self, ChunkFormat, Parts};
 use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::chunk::source::FetchedChunk;
 use crate::dataset::create::usual_fill_time;
 use crate::dataset::creation::{Creation, NewLayout};
 use crate::dataset::fill::FillPattern;
-use crate::dataset::layout::{new_chunked, new_compact, new_contiguous};
+use crate::dataset::layout::{chunked_like, new_compact, new_contiguous};
 use crate::filter::pipeline::Pipeline;
 use crate::format::Context;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
@@ -168,7 +170,7 @@ impl Dataset {
         match &self.storage {
             Storage::Compact => new_compact(),
             Storage::Contiguous => new_contiguous(),
-            Storage::Chunked(dims) => new_chunked(dims.clone()),
+            Storage::Chunked(dims) => chunked_like(&*self.format, dims.clone()),
         }
     }
 
@@ -181,7 +183,7 @@ impl Dataset {
             dims: self.space.dims.clone(),
             max_dims: self.space.max_dims.clone(),
             layout: self.new_layout(),
-            filters: self.pipeline.filters.clone(),
+            filters: self.new_layout().kind.user_filters(&self.pipeline.filters),
             fill: self.fill.fill.clone(),
             fill_time: Some(self.fill.write_time).filter(|t| *t <= 2),
             allocation_time: Some(self.fill.allocation_time),
@@ -229,6 +231,12 @@ impl Dataset {
     pub fn decode(&self, stored: Vec<u8>, mask: u32) -> Result<Image> {
         let record = self.record(stored.len() as u64, mask);
         self.format.decode_fetched(stored, record)
+    }
+
+    /// The written elements of a chunk, from its stored bytes; `None`: it does not know them.
+    pub fn defined_in(&self, stored: &[u8], mask: u32) -> Result<Option<ElementSet>> {
+        let source = FetchedChunk { address: Address(self.id), bytes: stored };
+        self.format.defined(&source, self.record(stored.len() as u64, mask), false)
     }
 
     /// Visits the elements of a chunk that are stored: those that were written, if it knows them.

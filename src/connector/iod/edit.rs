@@ -7,7 +7,7 @@ use super::in_doubt::is_retried;
 use super::state::{State, Waiting};
 use super::stored;
 use crate::base::{Error, Result};
-use crate::connector::edit::{Edit, Elements, NewReference, Taken, check_comment};
+use crate::connector::edit::{Edit, Elements, Erase, NewReference, Taken, check_comment};
 use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
 use crate::connector::stored::{ChunkStorage, Original, StoredChunk};
@@ -94,11 +94,12 @@ impl Edit for IodConnector {
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
         let id = State::check_id(id)?;
-        if !self.state.read_recursive().forms.contains_key(&id) {
+        let awaited = |state: &State| state.forms.contains_key(&id) || state.announced.contains_key(&id);
+        if !awaited(&self.state.read_recursive()) {
             return Ok(false);
         }
         self.operate(|state| {
-            let done = self.finish_form(state, id, last);
+            let done = self.finish_form(state, id, last).and_then(|done| Ok(self.apply_announced(state, id)? || done));
             // Another open file may write the rest.
             if last && state.held.get(&id).copied().unwrap_or(0) <= 1 && state.forms.remove(&id).is_some() {
                 state.newlines.remove(&id);
@@ -285,6 +286,10 @@ impl Edit for IodConnector {
     fn retarget(&self, group: ObjectId, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()> {
         let group = State::check_id(group)?;
         self.operate(|state| state.retarget(group, name, path, text))
+    }
+
+    fn erase(&self) -> Option<&dyn Erase> {
+        Some(self)
     }
 
     fn maps(&self) -> Option<&dyn EditMaps> {

@@ -82,6 +82,9 @@ mod pins;
 mod references;
 mod refusal;
 mod siblings;
+mod sparse;
+#[cfg(test)]
+mod sparse_tests;
 mod state;
 mod stored;
 #[cfg(test)]
@@ -104,12 +107,15 @@ use super::{
     ObjectKind, Ownership, Result, TargetVisitor, Value,
 };
 use crate::base::Error;
+use crate::base::element_set::ElementSet;
+use crate::dataset::chunk::defined::ChunkSets;
 use crate::format::message::{comment, times};
 use crate::format::object_header::kind as message;
 use crate::iod::keys;
 use cells::{Cells, Place};
 use dataset::Storage;
 use ids::no_such;
+use sparse::Sets;
 use state::State;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -229,7 +235,7 @@ impl Connector for IodConnector {
         }
         let id = own(id)?;
         let d = self.dataset_of(&self.state.read_recursive(), id)?;
-        let layout = d.new_layout().kind.name();
+        let kind = d.new_layout().kind;
         let (chunks, index) = match &d.storage {
             Storage::Chunked(dims) => (Some(dims.clone()), Some("ordered map")),
             _ => (None, None),
@@ -239,14 +245,14 @@ impl Connector for IodConnector {
             shape: d.space.shape(),
             fill: d.fill.fill.clone(),
             allocation_time: d.fill.allocation_time,
-            usual_allocation_time: Some(d.new_layout().kind.allocation_time()),
+            usual_allocation_time: Some(kind.allocation_time()),
             fill_time: d.fill.write_time,
-            layout,
-            copy_layout: Some(layout),
-            profile: None,
+            layout: kind.name(),
+            copy_layout: Some(kind.name()),
+            profile: kind.profile(),
             chunks,
             index,
-            filters: d.pipeline.filters.clone(),
+            filters: kind.user_filters(&d.pipeline.filters),
             offset: None,
             external: None,
             is_elsewhere: false,
@@ -286,6 +292,15 @@ impl Connector for IodConnector {
             return there.references(id, first, budget, f);
         }
         self.visit_references(&self.state.read_recursive(), own(id)?, first, budget, f)
+    }
+
+    fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.defined(id, first, end);
+        }
+        let d = self.dataset_of(&self.state.read_recursive(), own(id)?)?;
+        let sets = d.knows_defined().then(|| Sets::of(self, &d, None)).transpose()?;
+        sets.map(|sets| (&sets as &dyn ChunkSets).elements(first, end)).transpose()
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {

@@ -5,6 +5,7 @@ use super::image::{Body, Change, Changes};
 use crate::base::newlines::Newlines;
 use crate::base::value::NewValue;
 use crate::base::{Address, Error, Result};
+use crate::connector::defined::Announced;
 use crate::connector::edit::NewReference;
 use crate::connector::{Form as Shown, ObjectKind};
 use crate::format::object_header::kind::{MTIME, REFERENCE_COUNT};
@@ -102,6 +103,8 @@ pub(super) struct State {
     pub forms: HashMap<u64, Form>,
     /// Newlines inside the strings of datasets whose lines are written next.
     pub newlines: HashMap<u64, Newlines>,
+    /// Defined elements of datasets whose bytes are written next.
+    pub announced: HashMap<u64, Announced>,
     pub waiting: Waiting,
     /// UUIDs of records of the next version whose commit is in doubt.
     pub in_doubt: Vec<[u8; 16]>,
@@ -157,6 +160,7 @@ impl State {
             held: HashMap::default(),
             forms: HashMap::default(),
             newlines: HashMap::default(),
+            announced: HashMap::default(),
             waiting: Waiting::default(),
             in_doubt: Vec::new(),
             failed: None,

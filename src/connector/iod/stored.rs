@@ -22,7 +22,7 @@ impl Dataset {
         let storage = match &self.storage {
             Storage::Chunked(chunk) => {
                 let (dims, filters) = (self.space.dims.clone(), self.pipeline.filters.clone());
-                ChunkStorage { datatype, dims, chunk: chunk.clone(), filters, fill }
+                ChunkStorage { datatype, dims, chunk: chunk.clone(), filters, profile: self.new_layout().kind.profile(), fill }
             }
             Storage::Compact | Storage::Contiguous => ChunkStorage::pieces(datatype, self.elements(), fill),
         };
@@ -98,7 +98,7 @@ impl StoredChunks for IodStoredChunks {
 
 impl IodConnector {
     /// The stored bytes of values in packs, by few requests.
-    fn fetch_stored(&self, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
+    pub(super) fn fetch_stored(&self, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
         let fetch = |group: &[(Extent, u32)]| {
             let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
             match self.container.read_many(&extents) {

@@ -189,7 +189,7 @@ impl IodConnector {
     }
 
     /// Removes a chunk: all of it has the fill value.
-    fn drop_chunk(&self, state: &mut State, d: &Dataset, key: Key) -> Result<()> {
+    pub(super) fn drop_chunk(&self, state: &mut State, d: &Dataset, key: Key) -> Result<()> {
         if state.snapshot.get(&state.container, &key)?.is_none() {
             return state.remove(key);
         }
@@ -209,6 +209,12 @@ impl IodConnector {
         let mut at = offset;
         while at < end {
             let n = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(ZEROED_BYTES);
+            if d.knows_defined() {
+                // They become defined.
+                self.write_elements(state, &d, at, &vec![0; n])?;
+                at = at.saturating_add(n as u64);
+                continue;
+            }
             for chunk in d.grid.pieces(at, n) {
                 let key = d.chunk_key(chunk.chunk);
                 let exists = state.changes.get(&key).is_some_and(|c| !matches!(c.body, Body::Removed)) || state.get(&key)?.is_some();

@@ -60,7 +60,8 @@ impl PortableChunks {
 /// How the chunks of a dataset are stored, if it has chunks.
 fn storage(d: &Dataset) -> Option<ChunkStorage> {
     let (datatype, dims, filters) = (d.datatype.clone(), d.space.dims.clone(), d.pipeline.filters.clone());
-    Some(ChunkStorage { datatype, dims, chunk: d.chunk_dims()?, filters, fill: d.bytes.fill.clone() })
+    let profile = d.layout().for_copy().kind.profile();
+    Some(ChunkStorage { datatype, dims, chunk: d.chunk_dims()?, filters, profile, fill: d.bytes.fill.clone() })
 }
 
 /// True if chunks stored by `other` are valid in `dataset`.

@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod chunk_files;
+pub(crate) mod defined;
 pub(crate) mod dirty;
 pub(crate) mod dirty_file;
 pub(crate) mod disk_cache;

@@ -10,7 +10,7 @@ mod registry;
 mod traits;
 pub mod virtual_;
 
-pub(crate) use chunked::new as new_chunked;
+pub(crate) use chunked::{like as chunked_like, new as new_chunked};
 pub(crate) use contiguous::new as new_contiguous;
 pub(crate) use log::{
     Anchor, InLog, LogDataset, LogFile, LogGroup, LogState, LogTotals, Metadata, RecordAnchor, RecordLog, ReleasedAnchor, ReleasedGroup,

@@ -5,6 +5,7 @@
 use super::super::environment::Environment;
 use super::super::fill::FillPattern;
 use crate::base::element_set::ElementSet;
+pub use crate::base::seek::Seek;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::encoded::Encoded;
@@ -21,15 +22,6 @@ use std::sync::Arc;
 
 /// Preferred I/O size of a layout without chunks, bytes.
 const IO_BYTES: u64 = 128 << 10;
-
-/// Target of a seek: `SEEK_DATA` or `SEEK_HOLE`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seek {
-    /// Allocated bytes.
-    Data,
-    /// Bytes that read as zero and take no storage.
-    Hole,
-}
 
 /// The bytes of one dataset: its elements row-major in the file's own type.
 pub struct DatasetBytes {
@@ -412,30 +404,10 @@ impl DatasetBytes {
     /// The ranges of `bytes`, which are those from `offset`, that are to be written: all, or those
     /// whose elements have not the fill value.
     pub(crate) fn kept(&self, bytes: &[u8], offset: u64, undefine_fill: bool) -> Vec<Range<usize>> {
-        let size = usize::try_from(self.element_size).unwrap_or(usize::MAX).max(1);
-        if !undefine_fill {
-            return std::iter::once(0..bytes.len()).collect();
+        match undefine_fill {
+            true => self.fill.differing(bytes, offset, self.element_size),
+            false => std::iter::once(0..bytes.len()).collect(),
         }
-        let mut fill = vec![0; size.min(bytes.len())];
-        self.fill.fill(0, &mut fill);
-        let mut kept: Vec<Range<usize>> = Vec::new();
-        // A piece may begin or end within an element: such a part is kept.
-        let skipped = usize::try_from(offset.checked_rem(self.element_size.max(1)).unwrap_or(0)).unwrap_or(0);
-        let head = size.saturating_sub(skipped).checked_rem(size).unwrap_or(0).min(bytes.len());
-        let (first, rest) = bytes.split_at_checked(head).unwrap_or((bytes, &[]));
-        kept.extend((!first.is_empty()).then_some(0..head));
-        for (i, element) in rest.chunks(size).enumerate() {
-            if element == fill.as_slice() {
-                continue;
-            }
-            let start = head.saturating_add(i.saturating_mul(size));
-            let end = start.saturating_add(element.len());
-            match kept.last_mut() {
-                Some(last) if last.end == start => last.end = end,
-                _ => kept.push(start..end),
-            }
-        }
-        kept
     }
 
     /// End of the unwritten bytes at `offset`; `None` if the byte at `offset` was written.

@@ -14,6 +14,7 @@
 //! | `layout` | `"compact"`, `"contiguous"`, `"chunked"`, `"sparse"` | without quotes |
 //! | `profile` | `"map"`, `"filter"`, `"structured"`, of sparse datasets | without quotes |
 //! | `undefine` | `"fill"`: elements with the fill value become undefined in a sparse dataset | |
+//! | `convert` | `"layout"`: one that the container does not have becomes the nearest | |
 //! | `newlines` | see `dataset::newlines`; `null`: more than the fact can hold | |
 
 use super::elements::parse_value;
@@ -86,7 +87,7 @@ fn fill_element(datatype: &Datatype, text: &[u8]) -> Result<FillSpec> {
     }
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "dtype",
     "shape",
     "maxshape",
@@ -99,11 +100,13 @@ const KEYS: [&str; 13] = [
     "layout",
     "profile",
     UNDEFINE,
+    CONVERT,
     NEWLINES,
 ];
 /// The keys that are no facts of their own.
 const NEWLINES: &str = "newlines";
 const UNDEFINE: &str = "undefine";
+const CONVERT: &str = "convert";
 const FILL_BYTES: &str = "fillbytes";
 /// Key of the time at which the fill value is written.
 pub const FILL_TIME: &str = "filltime";
@@ -137,7 +140,7 @@ pub fn parse_fact(name: &str, text: &[u8], sizeof_addr: u8) -> Result<ParsedData
     if name == "dataset" {
         return parse_dataset_json(text, sizeof_addr);
     }
-    if !KEYS.contains(&name) || name == UNDEFINE || NO_FACTS.contains(&name) {
+    if !KEYS.contains(&name) || [UNDEFINE, CONVERT].contains(&name) || NO_FACTS.contains(&name) {
         let facts = KEYS.iter().filter(|k| !NO_FACTS.contains(k)).copied().collect::<Vec<_>>().join(", ");
         return Err(crate::base::Error::refused(libc::EPERM, format!("{name:?} cannot be set; what can is {facts}")));
     }
@@ -200,6 +203,10 @@ impl ParsedDataset {
             UNDEFINE => match word(value, UNDEFINE)?.as_str() {
                 "fill" => self.spec.undefine_fill = true,
                 other => return Err(invalid(format!("undefine is \"fill\", not {other:?}"))),
+            },
+            CONVERT => match word(value, CONVERT)?.as_str() {
+                "layout" => self.spec.converts_layout = true,
+                other => return Err(invalid(format!("convert is \"layout\", not {other:?}"))),
             },
             NEWLINES => self.spec.newlines = Some(newlines(value)?),
             other => return Err(invalid(format!("a dataset has no {other:?}"))),

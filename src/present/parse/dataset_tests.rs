@@ -42,6 +42,7 @@ fn a_whole_dataset() {
         layout: Some("chunked".to_owned()),
         profile: None,
         undefine_fill: false,
+        converts_layout: false,
         newlines: None,
     };
     assert_eq!(got.spec(|| panic!("the type is stated")).unwrap(), want);

@@ -2,14 +2,13 @@
 
 mod set;
 
-pub(super) use set::Announced;
-
 use super::super::NativeConnector;
 use super::Change;
 use super::bytes_file::is_bytes_file;
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
+use crate::connector::defined::unknown;
 use crate::connector::edit::Erase;
 use std::ops::Range;
 
@@ -72,8 +71,7 @@ impl Change<'_> {
         let d = self.writable_dataset(id)?;
         let end: Vec<u64> = end.iter().zip(&d.space.dims).map(|(e, n)| *e.min(n)).collect();
         let first: Vec<u64> = first.iter().zip(&end).map(|(f, e)| *f.min(e)).collect();
-        let none = || Error::refused(libc::EOPNOTSUPP, "the dataset does not know which of its elements are defined");
-        let definition = d.layout().definition().ok_or_else(none)?;
+        let definition = d.layout().definition().ok_or_else(unknown)?;
         let progress = definition.erase(&self.operation(&d, &d.space), &first, &end, from)?;
         self.progressed(&d, progress)
     }

@@ -3,7 +3,6 @@
 //! Most objects need only [`Usage`], which is small: a mount may create a million files. What few
 //! objects need is in [`Pending`].
 
-use super::defined::Announced;
 use super::named_types::TypeUses;
 use super::new_file::NEW_FILES_MAX;
 use super::pending::UnresolvedAttributes;
@@ -13,6 +12,7 @@ use super::write_errors::WriteError;
 use crate::base::Error;
 use crate::base::element_set::ElementSet;
 use crate::base::newlines::Newlines;
+use crate::connector::defined::Announced;
 use crate::connector::{DatasetSpec, NewValue, ObjectId};
 use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};

@@ -229,7 +229,7 @@ fn stored_chunks_of_another_container_stay_as_they_are() {
     let storage = |id: ObjectId| {
         let info = Connector::dataset(&*c, id).unwrap();
         let (dims, chunk) = (info.shape.dims().unwrap().to_vec(), info.chunks.unwrap());
-        ChunkStorage { datatype: info.datatype, dims, chunk, filters: info.filters, fill: FillPattern::zero() }
+        ChunkStorage { datatype: info.datatype, dims, chunk, filters: info.filters, profile: info.profile, fill: FillPattern::zero() }
     };
     let (compressed, whole) = (storage(gzip), storage(plain));
     assert!(c.takes_chunks(gzip, &compressed).unwrap() && c.takes_chunks(plain, &whole).unwrap());

@@ -13,6 +13,7 @@ use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result, limits};
 use crate::connector::ObjectId;
+use crate::connector::plan::check_holes;
 use crate::dataset::create::{Messages, dataset_messages, datatype_message};
 use crate::dataset::creation::Creation;
 use crate::dataset::heap::HeapStore as _;
@@ -27,9 +28,6 @@ const COPIED_ALWAYS: u64 = 1 << 30;
 const PACKED_MOST: u64 = 1032;
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
-/// Bytes never written that may become written for another fill value, however few others there
-/// are.
-const HOLES_MAX: u64 = 1 << 30;
 /// Longest form of one variable-length element, bytes.
 const ELEMENT_MAX: usize = 64 << 20;
 /// File number under which the old state of a dataset is cached while it is read; no file has it.
@@ -289,12 +287,7 @@ pub(super) fn bound_holes(old: &Dataset) -> Result<()> {
         return Ok(());
     }
     let there = old.layout().stored_volume(&old.bytes)?.bytes;
-    let holes = old.bytes.size.saturating_sub(there);
-    if holes > HOLES_MAX.max(there.saturating_mul(4)) {
-        let reason = format!("{holes} bytes were never written and would be, to read as before with another fill value");
-        return Err(Error::refused(libc::EFBIG, reason));
-    }
-    Ok(())
+    check_holes(old.bytes.size, there)
 }
 
 /// Takes elements from their form as it comes.

@@ -87,6 +87,15 @@ impl CreateLayout for CreateSparse {
         true
     }
 
+    fn fits_any_container(&self) -> bool {
+        // Sections of chunks are fields of records in an index of the file format.
+        self.0.sections().is_none()
+    }
+
+    fn in_any_container(&self) -> Option<&'static dyn CreateLayout> {
+        Some(DEFAULT_SPARSE)
+    }
+
     fn allocation_time(&self) -> u8 {
         ALLOCATION_TIME
     }
@@ -134,7 +143,7 @@ pub(crate) fn new(chunk: Vec<u64>) -> NewLayout {
 }
 
 /// The layout of a new dataset in chunks of this format and these dimensions, elements.
-pub(super) fn like(format: &dyn ChunkFormat, chunk: Vec<u64>) -> NewLayout {
+pub(crate) fn like(format: &dyn ChunkFormat, chunk: Vec<u64>) -> NewLayout {
     let profile = format.profile().and_then(|p| DEFAULT_SPARSE.with_profile(p.name()));
     NewLayout { kind: profile.unwrap_or(&Create), chunk }
 }

@@ -10,6 +10,7 @@ use crate::base::element_set::ElementSet;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::defined::ChunkSets;
 use crate::dataset::chunk::encoded::Encoded;
 use crate::dataset::chunk::format;
 use crate::dataset::chunk::key::ChunkKey;
@@ -137,7 +138,7 @@ impl Layout for Chunked {
 
     fn seek(&self, data: &DatasetBytes, env: &Environment, offset: u64, what: Seek) -> Result<Option<u64>> {
         if self.knows_defined() {
-            return self.seek_defined(env, &data.store, offset, what);
+            return (&self.sets(env, &data.store) as &dyn ChunkSets).seek(offset, what);
         }
         if env.dirty.has(self.number) {
             return self.seek_with_dirty(env, &data.store, offset, what);
@@ -301,7 +302,7 @@ impl Layout for Chunked {
 
 impl Definition for Chunked {
     fn defined(&self, data: &DatasetBytes, env: &Environment, first: &[u64], end: &[u64]) -> Result<ElementSet> {
-        self.defined_elements(env, &data.store, first, end)
+        (&self.sets(env, &data.store) as &dyn ChunkSets).elements(first, end)
     }
 
     fn erase(&self, op: &Operation<'_>, first: &[u64], end: &[u64], from: u64) -> Result<Progress> {

@@ -15,6 +15,6 @@ mod sections;
 mod stored_chunks;
 mod write;
 
-pub(crate) use create::new;
 pub(super) use create::{Create, DEFAULT_SPARSE, NAME, SPARSE};
+pub(crate) use create::{like, new};
 pub(super) use layout::open;

@@ -89,7 +89,8 @@ impl StoredChunks for Chunked {
     }
 
     fn is_portable(&self) -> bool {
-        self.format.profile().is_none() && !self.format.knows_defined()
+        // Where sections are is in the record of a chunk.
+        self.format.record_shape().sections().is_none()
     }
 
     fn is_allocated_by_chunk(&self) -> bool {

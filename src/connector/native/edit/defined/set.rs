@@ -7,39 +7,16 @@ use super::super::super::NativeConnector;
 use super::super::super::dataset::{Dataset, key};
 use super::super::super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
 use super::super::Change;
+use crate::base::Result;
 use crate::base::element_set::ElementSet;
-use crate::base::parts::Limited;
-use crate::base::variable_form::VariableForm;
-use crate::base::{Error, Result};
 use crate::connector::ObjectId;
+use crate::connector::defined::{ANNOUNCED_RANGES_MAX, fill_values, unknown};
 use std::ops::Range;
 
 /// Elements, and bytes of elements, that one operation changes.
 const STEP: u64 = 1 << 20;
 /// Elements of variable length that one operation changes.
 const VARIABLE_STEP: u64 = 1 << 14;
-
-/// Ranges and runs that are kept of all datasets for elements that are written next.
-const ANNOUNCED_RANGES_MAX: usize = 1 << 22;
-
-/// Defined elements of a dataset that were set before its bytes were written: `tar` sets extended
-/// attributes first. They are applied again when a writer closes.
-///
-/// Each range of elements with the runs of defined elements in it.
-#[derive(Debug, Clone, Default)]
-pub(in super::super) struct Announced(Vec<(Range<u64>, Vec<Range<u64>>)>);
-
-impl Announced {
-    fn ranges(&self) -> usize {
-        self.0.iter().map(|(_, runs)| runs.len().saturating_add(1)).fold(0, usize::saturating_add)
-    }
-
-    /// Sets the runs of `range`.
-    fn set(&mut self, range: Range<u64>, runs: &[Range<u64>]) {
-        self.0.retain(|(other, _)| *other != range);
-        self.0.push((range, runs.to_vec()));
-    }
-}
 
 /// The change of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +50,8 @@ impl NativeConnector {
         if !blank && !is_announced {
             return;
         }
-        let kept = pending.iter().filter_map(|(_, p)| p.announced.as_ref()).map(Announced::ranges).fold(0, usize::saturating_add);
+        let kept =
+            pending.iter().filter_map(|(_, p)| p.announced.as_ref()).map(|announced| announced.ranges()).fold(0, usize::saturating_add);
         if kept.saturating_add(defined.len()) >= ANNOUNCED_RANGES_MAX {
             tracing::warn!("object at {id}: no memory for user.h5dir.defined: all elements that are written next will be defined");
             return;
@@ -92,7 +70,7 @@ impl NativeConnector {
         };
         // It may have become another dataset.
         let Some(elements) = elements else { return Ok(false) };
-        let mut within = announced.0.iter().filter(|(range, _)| range.end <= elements);
+        let mut within = announced.within(elements);
         within.try_for_each(|(range, defined)| self.change_defined(id, range, defined))?;
         Ok(true)
     }
@@ -113,8 +91,7 @@ impl NativeConnector {
 
     /// The defined elements of `d` with numbers in `range`.
     fn known(&self, d: &Dataset, range: &Range<u64>) -> Result<ElementSet> {
-        let none = || Error::refused(libc::EOPNOTSUPP, "the dataset does not know which of its elements are defined");
-        let definition = d.layout().definition().ok_or_else(none)?;
+        let definition = d.layout().definition().ok_or_else(unknown)?;
         let run = ElementSet::of_run(&d.space.dims, range);
         let row = d.space.dims.iter().skip(1).fold(1u64, |n, d| n.saturating_mul(*d)).max(1);
         let (mut first, mut end) = (vec![0; d.space.dims.len()], d.space.dims.clone());
@@ -184,40 +161,11 @@ impl Change<'_> {
         if becomes == Becomes::Defined {
             return if bytes.is_empty() { Ok(()) } else { self.write_elements(id, at, &bytes) };
         }
-        for part in self.fill_values(&d, &bytes)? {
+        let store = self.store()?;
+        for part in fill_values(&d.datatype, &d.bytes.fill, &bytes, &FileHeap(&store), ELEMENT_BYTES_MAX)? {
             let byte = |n: usize| at.saturating_add(n as u64);
             self.erase_bytes(id, byte(part.start)..byte(part.end))?;
         }
         Ok(())
-    }
-
-    /// The parts of `bytes`, whole elements, that have the fill value.
-    fn fill_values(&self, d: &Dataset, bytes: &[u8]) -> Result<Vec<Range<usize>>> {
-        let form = VariableForm::of(&d.datatype);
-        let store = self.store()?;
-        let heap = FileHeap(&store);
-        let exact = |element: &[u8], limit: u64| {
-            let mut out = Vec::new();
-            form.exact(element, &Limited { parts: &heap, limit }, &mut out).map(|()| out)
-        };
-        let size = usize::try_from(d.element_size).unwrap_or(usize::MAX).max(1);
-        let mut fill = vec![0; size.min(bytes.len())];
-        d.bytes.fill.fill(0, &mut fill);
-        let fill_form = if form.is_verbatim() { None } else { exact(&fill, ELEMENT_BYTES_MAX).ok() };
-        let is_fill = |element: &[u8]| {
-            // An element that cannot be read, or is longer, is another.
-            let same = |form: &Vec<u8>| exact(element, form.len() as u64).is_ok_and(|other| other == *form);
-            element == fill.as_slice() || fill_form.as_ref().is_some_and(same)
-        };
-        let mut found: Vec<Range<usize>> = Vec::new();
-        for (i, element) in bytes.chunks_exact(size).enumerate().filter(|(_, element)| is_fill(element)) {
-            let start = i.saturating_mul(size);
-            let end = start.saturating_add(element.len());
-            match found.last_mut() {
-                Some(last) if last.end == start => last.end = end,
-                _ => found.push(start..end),
-            }
-        }
-        Ok(found)
     }
 }

@@ -1,0 +1,355 @@
+//! Sparse datasets: which elements are defined, and making them so or undefined.
+
+use super::access::IodConnector;
+use super::cells::{LockedCells, Place};
+use super::chunks::Source;
+use super::dataset::{Dataset, Storage};
+use super::decoding::chunk_key;
+use super::image::out_of_range;
+use super::state::State;
+use crate::base::element_set::ElementSet;
+use crate::base::{Error, Result};
+use crate::connector::ObjectId;
+use crate::connector::defined::{ANNOUNCED_RANGES_MAX, fill_values, unknown};
+use crate::connector::edit::Erase;
+use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::defined::{ChunkSets, EachSet, STEP_CHUNKS, local_block};
+use crate::dataset::chunk::pieces::ByteGrid;
+use crate::iod::{Cell, Data, keys};
+use rayon::prelude::*;
+use std::ops::{Bound, ControlFlow, Range};
+
+/// Stored bytes of chunks whose sets are read at once.
+const FETCHED_BYTES: u64 = 32 << 20;
+/// Bytes of elements that are read to compare them with the fill value.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Longest form of a fill value that elements of variable length are compared with, bytes.
+const FILL_FORM_MAX: u64 = 1 << 20;
+
+/// Which elements of a sparse dataset were written.
+pub(super) struct Sets<'a> {
+    connector: &'a IodConnector,
+    d: &'a Dataset,
+    chunks: ChunkGrid,
+    /// The state, where the caller has locked it; else it is locked while chunks are looked up.
+    state: Option<&'a State>,
+}
+
+impl<'a> Sets<'a> {
+    /// Those of `d`. `state`: that of the caller, if it has locked it.
+    pub fn of(connector: &'a IodConnector, d: &'a Dataset, state: Option<&'a State>) -> Result<Sets<'a>> {
+        let Storage::Chunked(chunk_dims) = &d.storage else { return Err(unknown()) };
+        let chunks = ChunkGrid::new(d.space.dims.clone(), d.space.max(), chunk_dims.clone(), d.element_size)?;
+        Ok(Sets { connector, d, chunks, state })
+    }
+
+    fn with_state<T>(&self, f: impl FnOnce(&State) -> Result<T>) -> Result<T> {
+        match self.state {
+            Some(state) => f(state),
+            None => f(&self.connector.state.read_recursive()),
+        }
+    }
+
+    fn source(&self, number: u64) -> Result<Source> {
+        self.with_state(|state| Source::of(state, &self.d.chunk_key(number)))
+    }
+
+    /// Visits the numbers of the chunks in `range`, ascending.
+    fn visit(&self, range: Range<u64>, f: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<()> {
+        let grid = &self.d.grid;
+        if range.start >= range.end.min(grid.chunks()) {
+            return Ok(());
+        }
+        let keys = (Bound::Included(self.d.chunk_key(range.start)), keys::of_kind(self.d.id, keys::CHUNK).1);
+        self.with_state(|state| {
+            let _ = state.scan(&keys, &mut |key, _| {
+                let Some(number) = keys::scaled(key).and_then(|scaled| grid.linear(&scaled)) else { return Ok(ControlFlow::Continue(())) };
+                Ok(if number < range.end { f(number) } else { ControlFlow::Break(()) })
+            })?;
+            Ok(())
+        })
+    }
+
+    /// The set of a chunk that is in memory.
+    fn in_memory(&self, source: &Source) -> Result<Option<ElementSet>> {
+        match source {
+            Source::Image(image) => Ok(image.image().defined().cloned()),
+            Source::Cell(cell) => Ok(self.connector.image(self.d, cell)?.image().and_then(|image| image.defined()).cloned()),
+            Source::Nothing => Ok(None),
+        }
+    }
+
+    /// True if a chunk need not be fetched, or is decoded already.
+    fn is_at_hand(&self, source: &Source) -> bool {
+        match source {
+            Source::Cell(Cell { data: Data::Extent(extent), .. }) => self.connector.env.cache.contains(chunk_key(self.d, extent)),
+            Source::Cell(_) | Source::Image(_) | Source::Nothing => true,
+        }
+    }
+
+    /// What `f` makes of the sets of chunks that are fetched together.
+    fn fetched(&self, chunks: &[(u64, Cell)], f: &EachSet<'_>) -> Result<Vec<(u64, ElementSet)>> {
+        let cells: Vec<Cell> = chunks.iter().map(|(_, cell)| cell.clone()).collect();
+        let stored = self.connector.fetch_stored(&cells)?;
+        let one = |(number, cell): &(u64, Cell)| {
+            let Data::Extent(extent) = &cell.data else { return Ok((*number, f(*number, None)?)) };
+            let bytes = stored.get(extent).ok_or_else(|| out_of_range(self.d))?;
+            Ok((*number, f(*number, self.d.defined_in(bytes, cell.mask)?)?))
+        };
+        self.connector.env.pool.install(|| chunks.par_iter().map(one).collect())
+    }
+}
+
+impl ChunkSets for Sets<'_> {
+    fn grid(&self) -> &ByteGrid {
+        &self.d.grid
+    }
+
+    fn chunks(&self) -> &ChunkGrid {
+        &self.chunks
+    }
+
+    fn set_of(&self, number: u64, _decode: bool) -> Result<Option<ElementSet>> {
+        self.in_memory(&self.source(number)?)
+    }
+
+    fn first(&self, range: Range<u64>) -> Result<Option<u64>> {
+        let mut found = None;
+        self.visit(range, &mut |number| {
+            found = Some(number);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    fn step(&self, range: Range<u64>, inside: &dyn Fn(u64) -> bool) -> Result<(Vec<u64>, Option<u64>)> {
+        let mut numbers = Vec::new();
+        self.visit(range, &mut |number| {
+            if inside(number) {
+                numbers.push(number);
+            }
+            if numbers.len() < STEP_CHUNKS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        let next = numbers.last().filter(|_| numbers.len() >= STEP_CHUNKS).map(|last| last.saturating_add(1));
+        Ok((numbers, next))
+    }
+
+    fn each(&self, numbers: &[u64], f: &EachSet<'_>) -> Result<Vec<ElementSet>> {
+        let (mut sets, mut waiting, mut bytes) = (Vec::new(), Vec::new(), 0u64);
+        for number in numbers {
+            match self.source(*number)? {
+                Source::Cell(cell) if !self.is_at_hand(&Source::Cell(cell.clone())) => {
+                    self.d.check_stored(cell.len())?;
+                    bytes = bytes.saturating_add(cell.len());
+                    waiting.push((*number, cell));
+                }
+                source => sets.push((*number, f(*number, self.in_memory(&source)?)?)),
+            }
+            if bytes >= FETCHED_BYTES {
+                sets.extend(self.fetched(&std::mem::take(&mut waiting), f)?);
+                bytes = 0;
+            }
+        }
+        sets.extend(self.fetched(&waiting, f)?);
+        sets.sort_unstable_by_key(|(number, _)| *number);
+        Ok(sets.into_iter().map(|(_, set)| set).collect())
+    }
+}
+
+impl Erase for IodConnector {
+    fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.punch_bytes(state, id, offset..offset.saturating_add(len)))
+    }
+
+    fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| {
+            let d = self.dataset_of(state, id)?;
+            let end: Vec<u64> = end.iter().zip(&d.space.dims).map(|(e, n)| *e.min(n)).collect();
+            let first: Vec<u64> = first.iter().zip(&end).map(|(f, e)| *f.min(e)).collect();
+            if d.knows_defined() {
+                return self.undefine_block(state, &d, &first, &end);
+            }
+            // Erasing elsewhere is punching.
+            ElementSet::block(&first, &end).for_each_run(&d.space.dims, &mut |run| {
+                let byte = |n: u64| n.checked_mul(d.element_size).ok_or_else(|| Error::refused(libc::EFBIG, "elements past 2^64 bytes"));
+                self.punch_bytes(state, id, byte(run.start)?..byte(run.end)?)
+            })
+        })
+    }
+
+    fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| {
+            let (blank, d) = (!state.has_any(&keys::of_kind(id, keys::CHUNK))?, self.dataset_of(state, id)?);
+            let knows = d.knows_defined();
+            if knows || !d.is_bytes_file() {
+                self.change_defined(state, &d, &range, defined)?;
+            }
+            announce(state, id, blank || !knows, range, defined);
+            Ok(())
+        })
+    }
+
+    fn writer_closed(&self, id: ObjectId) {
+        let mut state = self.state.write();
+        let written = || state.has_any(&keys::of_kind(id.serial(), keys::CHUNK)).unwrap_or(false);
+        if state.announced.contains_key(&id.serial()) && written() {
+            state.announced.remove(&id.serial());
+        }
+    }
+}
+
+/// Keeps the runs `defined` of `range` for bytes that are written next. Does nothing if the dataset
+/// was not `blank` and none of its ranges are kept.
+fn announce(state: &mut State, id: u64, blank: bool, range: Range<u64>, defined: &[Range<u64>]) {
+    if !blank && !state.announced.contains_key(&id) {
+        return;
+    }
+    let kept = state.announced.values().map(|announced| announced.ranges()).fold(0, usize::saturating_add);
+    if kept.saturating_add(defined.len()) >= ANNOUNCED_RANGES_MAX {
+        tracing::warn!("object {id}: no memory for user.h5dir.defined: all elements that are written next will be defined");
+        return;
+    }
+    state.announced.entry(id).or_default().set(range, defined);
+}
+
+impl IodConnector {
+    /// Sets the defined elements of the dataset `id` that were announced; false if none were.
+    pub(super) fn apply_announced(&self, state: &mut State, id: u64) -> Result<bool> {
+        let Some(announced) = state.announced.get(&id).cloned() else { return Ok(false) };
+        let d = self.dataset_of(state, id)?;
+        // It may have become another dataset.
+        if !d.knows_defined() {
+            return Ok(false);
+        }
+        announced.within(d.elements()).try_for_each(|(range, defined)| self.change_defined(state, &d, range, defined))?;
+        Ok(true)
+    }
+
+    /// Of the elements with numbers in `range`, those in `defined` (ascending, disjoint) become
+    /// defined, and the others undefined if they have the fill value.
+    fn change_defined(&self, state: &mut State, d: &Dataset, range: &Range<u64>, defined: &[Range<u64>]) -> Result<()> {
+        let (dims, run) = (&d.space.dims, ElementSet::of_run(&d.space.dims, range));
+        if !d.knows_defined() {
+            return Err(unknown());
+        }
+        let row = dims.iter().skip(1).fold(1u64, |n, d| n.saturating_mul(*d)).max(1);
+        let (mut first, mut end) = (vec![0; dims.len()], dims.clone());
+        if let (Some(first), Some(end)) = (first.first_mut(), end.first_mut()) {
+            (*first, *end) = (range.start / row, range.end.div_ceil(row).min(*end));
+        }
+        let known = (&Sets::of(self, d, Some(state))? as &dyn ChunkSets).elements(&first, &end)?.intersection(&run)?;
+        let wanted = ElementSet::of_runs(dims, defined)?.intersection(&run)?;
+        self.each_piece(state, d, &wanted.difference(&known)?, &mut |state, at, bytes| self.write_elements(state, d, at, bytes))?;
+        self.each_piece(state, d, &known.difference(&wanted)?, &mut |state, at, bytes| {
+            let place = Place::Dataset(d.id);
+            let parts = LockedCells { connector: self, state, place: &place };
+            let blank = fill_values(&d.datatype, &d.pattern, bytes, &parts, FILL_FORM_MAX)?;
+            let byte = |n: usize| at.saturating_add(n as u64);
+            blank.into_iter().try_for_each(|part| self.undefine_bytes(state, d, byte(part.start)..byte(part.end)))
+        })
+    }
+
+    /// Calls `f` with the elements of `set`, whole ones: their first byte in the dataset, and their
+    /// bytes.
+    fn each_piece(
+        &self,
+        state: &mut State,
+        d: &Dataset,
+        set: &ElementSet,
+        f: &mut dyn FnMut(&mut State, u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let size = d.element_size.max(1);
+        let most = (PIECE_BYTES / size).max(1);
+        set.for_each_run(&d.space.dims, &mut |run| {
+            let mut at = run.start;
+            while at < run.end {
+                let end = run.end.min(at.saturating_add(most));
+                let mut bytes = vec![0; usize::try_from(end.saturating_sub(at).saturating_mul(size)).unwrap_or(usize::MAX)];
+                let n = self.read_elements(state, d, at.saturating_mul(size), &mut bytes)?;
+                f(state, at.saturating_mul(size), bytes.get(..n).unwrap_or_default())?;
+                at = end;
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes the elements in a range of bytes undefined, and zeroes those of which it has a part;
+    /// zeroes all where elements are always defined.
+    fn punch_bytes(&self, state: &mut State, id: u64, range: Range<u64>) -> Result<()> {
+        let d = self.dataset_of(state, id)?;
+        if !d.knows_defined() {
+            return self.zero_bytes(state, id, range.start, range.end.saturating_sub(range.start));
+        }
+        if d.datatype.contains_vlen() {
+            return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements are replaced as a whole"));
+        }
+        self.undefine_bytes(state, &d, range)?;
+        state.touch(id)
+    }
+
+    /// Makes the elements in a range of bytes of a sparse dataset undefined, and zeroes those of
+    /// which it has a part.
+    fn undefine_bytes(&self, state: &mut State, d: &Dataset, range: Range<u64>) -> Result<()> {
+        let range = range.start..range.end.min(d.size);
+        let mut next = d.grid.slabs(&range);
+        while let Some(number) = Sets::of(self, d, Some(state))?.first(next.clone())? {
+            next.start = number.saturating_add(1);
+            let (mut parts, mut inside) = (Vec::new(), 0u64);
+            d.grid.for_each_run(number, &mut |at, within, len| {
+                let (start, end) = (at.max(range.start), at.saturating_add(len).min(range.end));
+                if start < end {
+                    inside = inside.saturating_add(end.saturating_sub(start));
+                    parts.push((within.saturating_add(start.saturating_sub(at)), end.saturating_sub(start)));
+                }
+            });
+            if inside > 0 {
+                self.undefine_parts(state, d, number, &parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the elements of the block `first .. end` of a sparse dataset undefined.
+    fn undefine_block(&self, state: &mut State, d: &Dataset, first: &[u64], end: &[u64]) -> Result<()> {
+        let chunks = Sets::of(self, d, None)?.chunks;
+        let count: Vec<u64> = end.iter().zip(first).map(|(e, f)| e.saturating_sub(*f)).collect();
+        let Some(range) = chunks.range(first, &count)? else { return Ok(()) };
+        let ends = d.grid.linear(&range.first).zip(d.grid.linear(&range.last)).ok_or_else(|| out_of_range(d))?;
+        let mut next = ends.0..ends.1.saturating_add(1);
+        while let Some(number) = Sets::of(self, d, Some(state))?.first(next.clone())? {
+            next.start = number.saturating_add(1);
+            let origin = chunks.origin(&d.grid.scaled(number)).ok_or_else(|| out_of_range(d))?;
+            let mut parts = Vec::new();
+            local_block(&origin, &chunks.chunk_dims, first, end).for_each_run(&chunks.chunk_dims, &mut |run| {
+                let byte = |n: u64| n.saturating_mul(d.element_size);
+                parts.push((byte(run.start), byte(run.end.saturating_sub(run.start))));
+                Ok(())
+            })?;
+            if !parts.is_empty() {
+                self.undefine_parts(state, d, number, &parts)?;
+            }
+        }
+        state.touch(d.id)
+    }
+
+    /// Makes parts of a chunk undefined, offsets in it and lengths. Removes a chunk of which no
+    /// element is left.
+    fn undefine_parts(&self, state: &mut State, d: &Dataset, number: u64, parts: &[(u64, u64)]) -> Result<()> {
+        let (key, mut is_empty) = (d.chunk_key(number), false);
+        self.edit_chunk(state, d, key.clone(), false, |image, ranges| {
+            for (at, len) in parts {
+                image.clear(&[(usize::try_from(*at).ok()?, usize::try_from(*len).ok()?)]);
+                ranges.add(*at..at.saturating_add(*len));
+            }
+            is_empty = image.defined().is_some_and(ElementSet::is_empty);
+            Some(())
+        })?;
+        if is_empty {
+            self.drop_chunk(state, d, key)?;
+        }
+        self.bound_dirty(state)
+    }
+}
