@@ -105,6 +105,17 @@ impl Snapshot {
         Ok(())
     }
 
+    /// The same for keys in `range`, which costs the changes there; `None`: they are more than
+    /// `most`.
+    pub fn within(&self, range: &KeyRange, most: usize) -> Option<Snapshot> {
+        if is_empty(range) {
+            return None;
+        }
+        let changes = self.delta.range::<Key, _>((range.0.as_ref(), range.1.as_ref()));
+        let delta: BTreeMap<_, _> = changes.take(most.saturating_add(1)).map(|(key, cell)| (key.clone(), cell.clone())).collect();
+        (delta.len() <= most).then(|| Snapshot { delta, ..Snapshot { delta: BTreeMap::new(), ..*self } })
+    }
+
     /// The value of a key.
     pub fn get(&self, objects: &Objects, key: &[u8]) -> Result<Option<Cell>> {
         match (self.delta.get(key), &self.root) {

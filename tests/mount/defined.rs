@@ -22,6 +22,12 @@ fn case(name: &str) {
     case_with("defined.py", name, Path::new(""));
 }
 
+/// Runs a case of a script with containers in folders, not HDF5 files.
+#[track_caller]
+fn in_containers(script: &str, name: &str) {
+    run_case(script, name, &[("H5DIR_KIND", "iod")]);
+}
+
 /// Runs a case of `tests/oracle/structured_cases.py`.
 #[track_caller]
 fn structured(name: &str) {
@@ -31,6 +37,12 @@ fn structured(name: &str) {
 /// Runs a case of a script with plugins of libhdf5 in a folder.
 #[track_caller]
 fn case_with(script: &str, name: &str, plugins: &Path) {
+    run_case(script, name, &[("HDF5_PLUGIN_PATH", &plugins.to_string_lossy())]);
+}
+
+/// Runs a case of a script with these environment variables.
+#[track_caller]
+fn run_case(script: &str, name: &str, variables: &[(&str, &str)]) {
     let place = Place::new();
     let at = place.mnt();
     let dir = at.parent().unwrap().to_path_buf();
@@ -38,7 +50,7 @@ fn case_with(script: &str, name: &str, plugins: &Path) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle").join(script);
     let binary = env!("CARGO_BIN_EXE_h5dir");
     let mut command = Command::new(python::with_h5py());
-    command.arg(script).arg(binary).arg(dir).arg(name).env("HDF5_PLUGIN_PATH", plugins);
+    command.arg(script).arg(binary).arg(dir).arg(name).envs(variables.iter().copied());
     let done = command.output().unwrap();
     assert!(done.status.success(), "{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
 }
@@ -115,8 +127,28 @@ fn copies_by_h5dir_keep_what_is_defined() {
 }
 
 #[test]
-fn copies_that_define_more_are_reported() {
+fn copies_to_other_kinds_keep_what_is_defined() {
     copies("elsewhere");
+}
+
+#[test]
+fn random_changes_of_sparse_datasets_in_containers_agree_with_numpy() {
+    in_containers("defined.py", "random_changes");
+}
+
+#[test]
+fn tools_work_on_sparse_datasets_in_containers() {
+    ["tools", "types", "resizing", "create_rules"].into_iter().for_each(|case| in_containers("defined.py", case));
+}
+
+#[test]
+fn copies_of_sparse_datasets_in_containers_keep_what_is_defined() {
+    ["programs", "commands"].into_iter().for_each(|case| in_containers("sparse_copies.py", case));
+}
+
+#[test]
+fn sparse_datasets_in_containers_take_the_attribute_strings_and_ranges() {
+    ["attribute", "strings", "ranges", "mappings"].into_iter().for_each(|case| in_containers("sparse_copies.py", case));
 }
 
 #[test]

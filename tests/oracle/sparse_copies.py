@@ -2,13 +2,15 @@
 
   sparse_copies.py H5DIR DIRECTORY CASE
 
-DIRECTORY has an empty folder "mnt". The caller unmounts it after a failure.
+DIRECTORY has an empty folder "mnt". The caller unmounts it after a failure. With H5DIR_KIND=iod:
+containers in folders, not HDF5 files.
 """
 
 import json
 import mmap
 import os
 import random
+import shutil
 import subprocess
 import sys
 
@@ -16,8 +18,11 @@ import numpy as np
 
 H5DIR, DIRECTORY, CASE = sys.argv[1:4]
 MNT, MNT2 = os.path.join(DIRECTORY, "mnt"), os.path.join(DIRECTORY, "mnt2")
-FILE, OTHER = os.path.join(DIRECTORY, "f.h5"), os.path.join(DIRECTORY, "g.h5")
-PROFILES = ["map", "filter", "structured"]
+IN_STORE = os.environ.get("H5DIR_KIND") == "iod"
+PREFIX = "iod:" if IN_STORE else ""
+FILE, OTHER = PREFIX + os.path.join(DIRECTORY, "f.h5"), PREFIX + os.path.join(DIRECTORY, "g.h5")
+PROFILES = ["map", "filter"] if IN_STORE else ["map", "filter", "structured"]
+LOG = [] if IN_STORE else ["log"]
 FILLS = {"default": None, "zero": 0, "minus": -1, "nan": float("nan")}
 SHAPES = {"r1": ([3000], [64]), "r2": ([30, 40], [7, 16]), "r3": ([5, 16, 16], [1, 16, 16])}
 STRING = {"class": "H5T_STRING", "length": "H5T_VARIABLE", "charSet": "H5T_CSET_UTF8", "strPad": "H5T_STR_NULLTERM"}
@@ -35,8 +40,11 @@ def shell(script):
 
 
 def create(file, *options):
-    if os.path.exists(file):
-        os.unlink(file)
+    path = file.removeprefix("iod:")
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    elif os.path.exists(path):
+        os.unlink(path)
     run(H5DIR, "create", *options, file)
 
 
@@ -175,18 +183,43 @@ def commands():
 
 
 def elsewhere():
-    """Where nothing can be undefined, a copy is refused or says what it lost."""
+    """Between files and containers, and into a file with a log, a copy knows what is defined."""
     create(FILE)
-    with Mounted():
-        path = describe(os.path.join(MNT, "d"), layout="sparse", dtype="<i4", shape=[1000])
-        with open(path, "r+b", buffering=0) as f:
-            os.pwrite(f.fileno(), b"\1\0\0\0", 20)
     container, log = "iod:" + os.path.join(DIRECTORY, "container"), os.path.join(DIRECTORY, "log.h5")
     run(H5DIR, "create", container)
-    assert "no layout sparse" in run(H5DIR, "cp", f"{FILE}:/d", f"{container}:/d", fails=True)
+    with Mounted():
+        os.mkdir(os.path.join(MNT, "in"))
+        made = source(random.Random(11), os.path.join(MNT, "in"))
+    run(H5DIR, "cp", "-r", f"{FILE}:/in", f"{container}:/out")
+    run(H5DIR, "cp", "-r", f"{container}:/out", f"{FILE}:/back")
+    run(H5DIR, "diff", "-r", f"{FILE}:/in", f"{container}:/out")
+    run(H5DIR, "check", "--data", container)
+    with Mounted(), Mounted(file=container, at=MNT2):
+        agree(MNT2, "out", made, "in a container")
+        agree(MNT, "back", made, "back")
+        shell("rsync -aX mnt/in/map* mnt2/synced/; cp -a mnt2/synced mnt/unsynced")
+        ordinary = {name: of for name, of in made.items() if name.startswith("map")}
+        agree(MNT2, "synced", ordinary, "rsync")
+        agree(MNT, "unsynced", ordinary, "cp -a")
+    with Mounted(file=container, at=MNT2):
+        agree(MNT2, "out", made, "mounted again")
+        assert os.getxattr(os.path.join(MNT2, "out", "structured-zero-r1"), "user.h5dir.profile") == b"map"
+        describe(os.path.join(MNT2, "d"), dtype="<i4", shape=[10])
+        try:
+            os.setxattr(os.path.join(MNT2, "d"), "user.h5dir.dataset", b'{"layout":"sparse","profile":"structured","chunks":[5]}')
+            raise SystemExit("a container has structured chunks")
+        except OSError as e:
+            assert e.errno == 95, e
     create(log, "--log")
-    run(H5DIR, "cp", f"{FILE}:/d", f"{log}:/d")
-    assert command(log, "d").sum() == 1, "in a file with a log it stays sparse"
+    run(H5DIR, "cp", f"{FILE}:/in/map-zero-r1", f"{log}:/d")
+    assert (command(log, "d") == made["map-zero-r1"][1]).all(), "in a file with a log it stays sparse"
+    create(log, "--log")
+    with Mounted(file=log):
+        describe(os.path.join(MNT, "logged"), layout="log", dtype="<i4", shape=[0], maxshape=[None])
+        with open(os.path.join(MNT, "logged"), "wb") as f:
+            f.write(np.arange(500, dtype="<i4").tobytes())
+    run(H5DIR, "cp", f"{log}:/logged", f"{container}:/logged")
+    run(H5DIR, "diff", f"{log}:/logged", f"{container}:/logged")
 
 
 def attribute():
@@ -281,7 +314,7 @@ def strings():
 def ranges():
     """copy_file_range defines what the source defines, and nothing else."""
     rng = np.random.default_rng(4)
-    for profile in [*PROFILES, "log"]:
+    for profile in [*PROFILES, *LOG]:
         for fill in [0, -1]:
             create(FILE)
             with Mounted():
@@ -332,7 +365,7 @@ def segments(path):
 
 def mappings():
     """A store to a mapping defines the elements that it changes."""
-    for layout in ["sparse", "log"]:
+    for layout in ["sparse", *LOG]:
         create(FILE)
         with Mounted():
             path = describe(os.path.join(MNT, "d"), layout=layout, dtype="<i4", shape=[4096], fillvalue=0)

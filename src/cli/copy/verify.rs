@@ -161,7 +161,12 @@ fn is_copy(from: Option<&[u8]>, to: Option<&[u8]>, container: &Container) -> boo
     let refers = from.get("dtype").is_some_and(has_reference);
     let is_chunked = to.get("chunks").is_some();
     let same_layout = from.get("chunks").is_some() == is_chunked && chunked == is_chunked;
+    let same_profile = from.get("profile") == to.get("profile");
     let (mut from, mut to) = (definition(from, chunked), definition(to, chunked));
+    if !same_profile {
+        // A profile may need filters of its own.
+        drop((from.remove("filters"), to.remove("filters")));
+    }
     if !same_layout {
         drop((from.remove("alloctime"), to.remove("alloctime")));
     }

@@ -48,6 +48,12 @@ impl IodConnector {
             }
             (false, false) => Kept::Chunks,
         };
+        let all = || ElementSet::of_run(&creation.dims, &(0..elements_of(&creation.dims)));
+        let undefined = match &kept {
+            Kept::Form(..) if creation.undefine_fill => all(),
+            Kept::Form(..) if creation.dims == old.space.dims => self.undefined(state, &old)?,
+            _ => ElementSet::default(),
+        };
         let same = |new: &Dataset| {
             new.storage == old.storage && new.element_size == old.element_size && new.pipeline == old.pipeline && new.space == old.space
         };
@@ -59,7 +65,7 @@ impl IodConnector {
             Kept::Chunks if same(&new) && new.pattern == old.pattern && !new.datatype.contains_reference() => {}
             Kept::Chunks => self.copy_elements(state, &old, &new, creation.undefine_fill)?,
             Kept::Nothing => self.drop_elements(state, &new)?,
-            Kept::Form(form, lines) => self.parse_form(state, &new, &form, lines)?,
+            Kept::Form(form, lines) => self.parse_form(state, &new, &form, lines, &undefined)?,
         }
         for (block, bytes) in blocks {
             state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
@@ -135,37 +141,14 @@ impl IodConnector {
     }
 
     /// Reads bytes of a dataset from its removed chunks; returns the ranges of them that were
-    /// written, ascending: those of chunks that are there, or of defined elements.
+    /// written ([`read_written`]).
     fn read_taken(&self, chunks: &BTreeMap<Key, Body>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<Vec<Range<usize>>> {
-        let mut written = Vec::new();
-        for chunk in d.grid.pieces(offset, buf.len()) {
-            let decoded = match chunks.get(&d.chunk_key(chunk.chunk)) {
-                Some(Body::Dirty(image)) => Decoded::Memory(image.clone()),
-                Some(Body::Cell(cell)) => self.image(d, cell)?,
-                _ => Decoded::Absent,
-            };
-            decoded.scatter(d, &chunk, buf)?;
-            let Some(image) = decoded.image() else { continue };
-            for (at, to, len) in chunk.pieces.iter().flat_map(|p| d.grid.rows(p).map(|(at, to)| (at, to, p.len))) {
-                match image.defined() {
-                    None => written.push(to..to.saturating_add(len)),
-                    Some(defined) => written.extend(defined_in_row(d, defined, at, len).map(|run| {
-                        let byte = |n: u64| to.saturating_add(usize::try_from(n.saturating_sub(at)).unwrap_or(usize::MAX));
-                        byte(run.start)..byte(run.end)
-                    })),
-                }
-            }
-        }
-        written.sort_unstable_by_key(|run| run.start);
-        // Rows beside each other are one range.
-        written.dedup_by(|next, last| {
-            let follows = last.end == next.start;
-            if follows {
-                last.end = next.end;
-            }
-            follows
-        });
-        Ok(written)
+        let find = |key: &Key| match chunks.get(key) {
+            Some(Body::Dirty(image)) => Ok(Decoded::Memory(image.clone())),
+            Some(Body::Cell(cell)) => self.image(d, cell),
+            _ => Ok(Decoded::Absent),
+        };
+        read_written(d, offset, buf, &find)
     }
 
     /// Makes a new file the named datatype `datatype`; `shown`: what its file shows.
@@ -193,6 +176,41 @@ impl IodConnector {
         self.changed(id);
         state.touch(id)
     }
+}
+
+/// Elements of these dimensions.
+fn elements_of(dims: &[u64]) -> u64 {
+    dims.iter().fold(1u64, |n, d| n.saturating_mul(*d))
+}
+
+/// Reads bytes of a dataset from the chunks that `find` returns; returns the ranges of them that
+/// were written, ascending: those of chunks that are there, or of defined elements.
+pub(super) fn read_written(d: &Dataset, offset: u64, buf: &mut [u8], find: &dyn Fn(&Key) -> Result<Decoded>) -> Result<Vec<Range<usize>>> {
+    let mut written: Vec<Range<usize>> = Vec::new();
+    for chunk in d.grid.pieces(offset, buf.len()) {
+        let decoded = find(&d.chunk_key(chunk.chunk))?;
+        decoded.scatter(d, &chunk, buf)?;
+        let Some(image) = decoded.image() else { continue };
+        for (at, to, len) in chunk.pieces.iter().flat_map(|p| d.grid.rows(p).map(|(at, to)| (at, to, p.len))) {
+            match image.defined() {
+                None => written.push(to..to.saturating_add(len)),
+                Some(defined) => written.extend(defined_in_row(d, defined, at, len).map(|run| {
+                    let byte = |n: u64| to.saturating_add(usize::try_from(n.saturating_sub(at)).unwrap_or(usize::MAX));
+                    byte(run.start)..byte(run.end)
+                })),
+            }
+        }
+    }
+    written.sort_unstable_by_key(|run| run.start);
+    // Rows beside each other are one range.
+    written.dedup_by(|next, last| {
+        let follows = last.end == next.start;
+        if follows {
+            last.end = next.end;
+        }
+        follows
+    });
+    Ok(written)
 }
 
 /// The defined bytes of the `len` bytes from `at` of a chunk.

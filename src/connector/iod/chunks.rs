@@ -99,7 +99,7 @@ impl IodConnector {
     }
 
     /// The chunk `source`, fetched and decoded if need be.
-    fn resolved(&self, d: &Dataset, source: Source) -> Result<Decoded> {
+    pub(super) fn resolved(&self, d: &Dataset, source: Source) -> Result<Decoded> {
         match source {
             Source::Image(image) => Ok(Decoded::Memory(image)),
             Source::Cell(cell) => self.decoded(d, &cell),

@@ -13,7 +13,7 @@ use crate::dataset::chunk::defined::ChunkSets;
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
 use crate::iod::{Key, keys};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockReadGuard};
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
@@ -31,13 +31,15 @@ pub(super) struct IodContent {
     form: Form,
     /// The index of a generation.
     index: Mutex<Option<(u64, Arc<FormIndex>)>>,
+    /// The values of the dataset in a generation.
+    frozen: Mutex<Option<(u64, Arc<State>)>>,
     /// The part of an index that was read last.
     last: Mutex<Option<(Arc<Index>, LastPart)>>,
 }
 
 impl IodContent {
     pub fn new(connector: Arc<IodConnector>, id: u64, form: Form) -> Self {
-        IodContent { connector, id, form, index: Mutex::new(None), last: Mutex::new(None) }
+        IodContent { connector, id, form, index: Mutex::new(None), frozen: Mutex::new(None), last: Mutex::new(None) }
     }
 
     fn dataset(&self, state: &State) -> Result<Arc<Dataset>> {
@@ -72,6 +74,41 @@ impl IodContent {
                 *index = Some((generation, shared.clone()));
                 shared
             }
+        }
+    }
+
+    /// The values of `d` as they are in `state`, so that it is not locked while elements of variable
+    /// length are fetched and decoded. `None`: they are too many, or refer to other objects.
+    fn frozen(&self, state: &State, d: &Dataset) -> Option<Arc<State>> {
+        if d.datatype.contains_reference() {
+            return None;
+        }
+        let generation = self.connector.generation();
+        let mut frozen = self.frozen.lock();
+        if let Some((of, values)) = &*frozen
+            && *of == generation
+        {
+            return Some(values.clone());
+        }
+        let values = Arc::new(state.of_object(d.id)?);
+        *frozen = Some((generation, values.clone()));
+        Some(values)
+    }
+
+    /// Calls `f` with `d` and its values; `state`, in which they are, is not locked meanwhile if that
+    /// can be.
+    fn unlocked<T>(
+        &self,
+        state: RwLockReadGuard<'_, State>,
+        d: &Arc<Dataset>,
+        f: impl FnOnce(&State, &Arc<Dataset>) -> Result<T>,
+    ) -> Result<T> {
+        match self.frozen(&state, d) {
+            Some(values) => {
+                drop(state);
+                f(&values, d)
+            }
+            None => f(&state, d),
         }
     }
 
@@ -194,7 +231,7 @@ impl Content for IodContent {
         match (d.datatype.contains_vlen(), self.written(&state, &d)) {
             (false, _) => Ok(d.size),
             (true, Some(bytes)) => Ok(bytes.len() as u64),
-            (true, None) => self.index(&state, &d).map(|index| index.len()),
+            (true, None) => self.unlocked(state, &d, |values, d| self.index(values, d).map(|index| index.len())),
         }
     }
 
@@ -208,7 +245,7 @@ impl Content for IodContent {
                 buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
                 Ok(rest.len().min(buf.len()))
             }
-            (true, None) => self.read_form(&state, &d, offset, buf),
+            (true, None) => self.unlocked(state, &d, |values, d| self.read_form(values, d, offset, buf)),
         }
     }
 

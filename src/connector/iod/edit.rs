@@ -7,7 +7,7 @@ use super::in_doubt::is_retried;
 use super::state::{State, Waiting};
 use super::stored;
 use crate::base::{Error, Result};
-use crate::connector::edit::{Edit, Elements, Erase, NewReference, Taken, check_comment};
+use crate::connector::edit::{CopyRange, Edit, Elements, Erase, NewReference, Taken, check_comment};
 use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
 use crate::connector::stored::{ChunkStorage, Original, StoredChunk};
@@ -289,6 +289,10 @@ impl Edit for IodConnector {
     }
 
     fn erase(&self) -> Option<&dyn Erase> {
+        Some(self)
+    }
+
+    fn copy_range(&self) -> Option<&dyn CopyRange> {
         Some(self)
     }
 

@@ -8,6 +8,7 @@ use super::cells::NewCells;
 use super::dataset::Dataset;
 use super::forms::{self, Parts, newlines};
 use super::state::{Form, State};
+use crate::base::element_set::ElementSet;
 use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
@@ -44,7 +45,7 @@ impl IodConnector {
             let lines = shown == Shown::Main && d.datatype.is_vlen_string();
             let bytes = if end == 0 { Vec::new() } else { self.whole_form(state, d, lines)? };
             let fixed = if lines && !bytes.is_empty() && self.keep_newlines(state, d)? { bytes.len() } else { 0 };
-            state.forms.insert(d.id, Form { bytes: Arc::new(bytes), written: false, lines, fixed });
+            state.forms.insert(d.id, Form { bytes: Arc::new(bytes), written: false, emptied: false, lines, fixed });
         }
         if let Some(form) = state.forms.get_mut(&d.id) {
             let fixed = form.fixed;
@@ -103,6 +104,7 @@ impl IodConnector {
             form.fixed = form.fixed.min(size);
             Arc::make_mut(&mut form.bytes).resize(size, 0);
             form.written = size > 0;
+            form.emptied |= size == 0;
             Ok(())
         })
     }
@@ -111,10 +113,11 @@ impl IodConnector {
     /// False: there is nothing to do.
     pub(super) fn finish_form(&self, state: &mut State, id: u64, last: bool) -> Result<bool> {
         let Some(form) = state.forms.get(&id).filter(|form| form.written || last) else { return Ok(false) };
-        let bytes = form.bytes.clone();
+        let (bytes, emptied) = (form.bytes.clone(), form.emptied);
         let lines = form.lines.then(|| state.newlines.get(&id).cloned().unwrap_or_default());
         let d = self.dataset_of(state, id)?;
-        self.parse_form(state, &d, &bytes, lines)?;
+        let undefined = if emptied { ElementSet::default() } else { self.undefined(state, &d)? };
+        self.parse_form(state, &d, &bytes, lines, &undefined)?;
         state.forms.remove(&id);
         state.newlines.remove(&id);
         state.touch(id)?;
@@ -123,8 +126,15 @@ impl IodConnector {
     }
 
     /// Replaces the elements of a dataset by those of a form. `lines`: it has lines of strings,
-    /// with these newlines inside them.
-    pub(super) fn parse_form(&self, state: &mut State, d: &Dataset, form: &[u8], lines: Option<Newlines>) -> Result<()> {
+    /// with these newlines inside them. Those of `undefined` that have the fill value stay so.
+    pub(super) fn parse_form(
+        &self,
+        state: &mut State,
+        d: &Dataset,
+        form: &[u8],
+        lines: Option<Newlines>,
+        undefined: &ElementSet,
+    ) -> Result<()> {
         let elements = count(d, form, lines.as_ref())?;
         let rows = rows_for(d, elements)?;
         let (raw, blocks) = self.parsed(state, d, form, lines)?;
@@ -140,7 +150,12 @@ impl IodConnector {
         }
         self.changed(d.id);
         let d = self.dataset_of(state, d.id)?;
-        self.write_elements(state, &d, 0, &raw)
+        self.write_elements(state, &d, 0, &raw)?;
+        if !d.knows_defined() {
+            return Ok(());
+        }
+        let there = ElementSet::of_run(&d.space.dims, &(0..d.elements()));
+        self.undefine_fill_values(state, &d, &undefined.intersection(&there)?)
     }
 
     /// The elements of a form, and the blocks of their cells.

@@ -2,6 +2,7 @@
 
 use super::access::IodConnector;
 use super::cells::{LockedCells, Place};
+use super::change::read_written;
 use super::chunks::Source;
 use super::dataset::{Dataset, Storage};
 use super::decoding::chunk_key;
@@ -11,11 +12,11 @@ use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::defined::{ANNOUNCED_RANGES_MAX, fill_values, unknown};
-use crate::connector::edit::Erase;
+use crate::connector::edit::{CopyRange, Erase};
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::defined::{ChunkSets, EachSet, STEP_CHUNKS, local_block};
 use crate::dataset::chunk::pieces::ByteGrid;
-use crate::iod::{Cell, Data, keys};
+use crate::iod::{Cell, Data, Key, keys};
 use rayon::prelude::*;
 use std::ops::{Bound, ControlFlow, Range};
 
@@ -23,6 +24,8 @@ use std::ops::{Bound, ControlFlow, Range};
 const FETCHED_BYTES: u64 = 32 << 20;
 /// Bytes of elements that are read to compare them with the fill value.
 const PIECE_BYTES: u64 = 1 << 20;
+/// Bytes that one call copies.
+const COPIED_BYTES: u64 = 64 << 20;
 /// Longest form of a fill value that elements of variable length are compared with, bytes.
 const FILL_FORM_MAX: u64 = 1 << 20;
 
@@ -201,6 +204,44 @@ impl Erase for IodConnector {
     }
 }
 
+impl CopyRange for IodConnector {
+    fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
+        let (source, target) = (State::check_id(from.0)?, State::check_id(to.0)?);
+        let copied = |at: u64| usize::try_from(len.saturating_sub(at).min(PIECE_BYTES)).unwrap_or(0);
+        self.operate(|state| {
+            let mut done = 0u64;
+            while done < len.min(COPIED_BYTES) {
+                let (s, d) = (self.dataset_of(state, source)?, self.dataset_of(state, target)?);
+                let (at, place) = (from.1.saturating_add(done), to.1.saturating_add(done));
+                check_alike(&s, &d, at, place)?;
+                let mut bytes = vec![0; s.readable(at, copied(done))];
+                if bytes.is_empty() {
+                    break;
+                }
+                let resolve = |key: &Key| self.resolved(&s, Source::of(state, key)?);
+                let written = read_written(&s, at, &mut bytes, &resolve)?;
+                self.write_defined(state, &d, place, &bytes, &written)?;
+                done = done.saturating_add(bytes.len() as u64);
+            }
+            if done > 0 {
+                state.touch(target)?;
+            }
+            Ok(done)
+        })
+    }
+}
+
+/// Errors: reading and writing the elements does as well as copying what is defined of them.
+fn check_alike(s: &Dataset, d: &Dataset, at: u64, to: u64) -> Result<()> {
+    let know = s.knows_defined() && d.knows_defined() && s.element_size == d.element_size && s.pattern == d.pattern;
+    let size = d.element_size.max(1);
+    let holds_others = |d: &Dataset| d.datatype.contains_vlen() || d.datatype.contains_reference();
+    if know && at % size == to % size && !holds_others(s) && !holds_others(d) {
+        return Ok(());
+    }
+    Err(Error::refused(libc::EOPNOTSUPP, "the elements of the datasets are copied by reading and writing them"))
+}
+
 /// Keeps the runs `defined` of `range` for bytes that are written next. Does nothing if the dataset
 /// was not `blank` and none of its ranges are kept.
 fn announce(state: &mut State, id: u64, blank: bool, range: Range<u64>, defined: &[Range<u64>]) {
@@ -228,6 +269,60 @@ impl IodConnector {
         Ok(true)
     }
 
+    /// Writes `bytes` from `at` on, extending the dataset if it may grow: the ranges `written`
+    /// become defined, other whole elements undefined.
+    fn write_defined(&self, state: &mut State, d: &Dataset, at: u64, bytes: &[u8], written: &[Range<usize>]) -> Result<()> {
+        let end = at.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "past the end of the largest file"))?;
+        if end > d.size {
+            self.resize(state, d, end)?;
+        }
+        let d = self.dataset_of(state, d.id)?;
+        let (size, mut next) = (d.element_size.max(1), 0usize);
+        let place = |n: usize| at.saturating_add(n as u64);
+        for part in written.iter().cloned().chain(std::iter::once(bytes.len()..bytes.len())) {
+            let gap = place(next)..place(part.start);
+            // A part of an element that the range holds is written.
+            let whole = gap.start.next_multiple_of(size)..gap.end / size * size;
+            let (head, tail) = match whole.start < whole.end {
+                true => (gap.start..whole.start, whole.end..gap.end),
+                false => (gap.clone(), gap.end..gap.end),
+            };
+            if whole.start < whole.end {
+                self.undefine_bytes(state, &d, whole)?;
+            }
+            for range in [head, tail, place(part.start)..place(part.end)] {
+                let within = |n: u64| usize::try_from(n.saturating_sub(at)).unwrap_or(usize::MAX);
+                let part = bytes.get(within(range.start)..within(range.end)).unwrap_or_default();
+                if !part.is_empty() {
+                    self.write_elements(state, &d, range.start, part)?;
+                }
+            }
+            next = part.end;
+        }
+        Ok(())
+    }
+
+    /// The undefined elements of a sparse dataset; none of another one.
+    pub(super) fn undefined(&self, state: &State, d: &Dataset) -> Result<ElementSet> {
+        if !d.knows_defined() {
+            return Ok(ElementSet::default());
+        }
+        let all = ElementSet::of_run(&d.space.dims, &(0..d.elements()));
+        let defined = (&Sets::of(self, d, Some(state))? as &dyn ChunkSets).elements(&vec![0; d.space.dims.len()], &d.space.dims)?;
+        all.difference(&defined)
+    }
+
+    /// Makes the elements of `set` undefined that have the fill value.
+    pub(super) fn undefine_fill_values(&self, state: &mut State, d: &Dataset, set: &ElementSet) -> Result<()> {
+        self.each_piece(state, d, set, &mut |state, at, bytes| {
+            let place = Place::Dataset(d.id);
+            let parts = LockedCells { connector: self, state, place: &place };
+            let blank = fill_values(&d.datatype, &d.pattern, bytes, &parts, FILL_FORM_MAX)?;
+            let byte = |n: usize| at.saturating_add(n as u64);
+            blank.into_iter().try_for_each(|part| self.undefine_bytes(state, d, byte(part.start)..byte(part.end)))
+        })
+    }
+
     /// Of the elements with numbers in `range`, those in `defined` (ascending, disjoint) become
     /// defined, and the others undefined if they have the fill value.
     fn change_defined(&self, state: &mut State, d: &Dataset, range: &Range<u64>, defined: &[Range<u64>]) -> Result<()> {
@@ -243,13 +338,7 @@ impl IodConnector {
         let known = (&Sets::of(self, d, Some(state))? as &dyn ChunkSets).elements(&first, &end)?.intersection(&run)?;
         let wanted = ElementSet::of_runs(dims, defined)?.intersection(&run)?;
         self.each_piece(state, d, &wanted.difference(&known)?, &mut |state, at, bytes| self.write_elements(state, d, at, bytes))?;
-        self.each_piece(state, d, &known.difference(&wanted)?, &mut |state, at, bytes| {
-            let place = Place::Dataset(d.id);
-            let parts = LockedCells { connector: self, state, place: &place };
-            let blank = fill_values(&d.datatype, &d.pattern, bytes, &parts, FILL_FORM_MAX)?;
-            let byte = |n: usize| at.saturating_add(n as u64);
-            blank.into_iter().try_for_each(|part| self.undefine_bytes(state, d, byte(part.start)..byte(part.end)))
-        })
+        self.undefine_fill_values(state, d, &known.difference(&wanted)?)
     }
 
     /// Calls `f` with the elements of `set`, whole ones: their first byte in the dataset, and their
@@ -332,6 +421,8 @@ impl IodConnector {
                 self.undefine_parts(state, d, number, &parts)?;
             }
         }
+        // The form of elements of variable length has other lengths.
+        self.changed(d.id);
         state.touch(d.id)
     }
 

@@ -22,6 +22,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Datasets whose newlines inside strings are kept at a time.
 const NEWLINES_AWAITED_MAX: usize = 4096;
 
+/// Changes of an object up to which readers take a copy of them.
+const FROZEN_CHANGES_MAX: usize = 4096;
+
 /// Type of an object: group.
 pub(super) const GROUP: u8 = 1;
 /// Type of an object: dataset.
@@ -62,6 +65,8 @@ pub(super) struct Form {
     pub bytes: Arc<Vec<u8>>,
     /// Something was written since it was made or emptied.
     pub written: bool,
+    /// It was emptied: all of its elements are written.
+    pub emptied: bool,
     /// It is made of lines.
     pub lines: bool,
     /// Length of its beginning that no write changes: strings of the dataset, some with newlines.
@@ -167,6 +172,16 @@ impl State {
             undo: None,
             placeholder: Cell::inline(&[]),
         }
+    }
+
+    /// The values of one object as they are now, for a reader who does not lock the state; `None`:
+    /// too many of them changed.
+    pub fn of_object(&self, id: u64) -> Option<State> {
+        let range = keys::of_object(id);
+        let changed = self.changes.range::<Key, _>((range.0.as_ref(), range.1.as_ref())).take(FROZEN_CHANGES_MAX.saturating_add(1));
+        let changes: Changes = changed.map(|(key, change)| (key.clone(), change.clone())).collect();
+        let snapshot = self.snapshot.within(&range, FROZEN_CHANGES_MAX).filter(|_| changes.len() <= FROZEN_CHANGES_MAX)?;
+        Some(State { changes, ..State::new(self.container.clone(), snapshot, None) })
     }
 
     /// True for an object without names that is still stored.
