@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Least budget of concurrent decodes, bytes.
 const DECODING_MIN_BYTES: u64 = 128 << 20;
+/// Budget of long forms that are made at a time, bytes.
+const FORMS_BYTES: u64 = 64 << 20;
 /// Chunks up to this size are changed in memory whatever the cache size, bytes.
 const DIRTY_CHUNK_MIN_BYTES: u64 = 64 << 20;
 /// Chunks up to this size may be decoded whole whatever the cache size, bytes.
@@ -34,6 +36,9 @@ pub struct Environment {
     pub(crate) stored: StoredSizes,
     /// Bounds the memory of concurrent decodes.
     pub(crate) decoding: Gate,
+    /// Bounds the memory of long forms of variable-length elements that are made at a time. A thread
+    /// enters it before it waits for any chunk, and never while it has a permit of `decoding`.
+    pub(crate) forms: Gate,
     /// Threads that decode chunks of one request in parallel and read ahead.
     pub pool: Arc<rayon::ThreadPool>,
     /// Decoded bytes of the chunks in queued or running read-ahead tasks.
@@ -79,6 +84,7 @@ impl Environment {
             stored: StoredSizes::default(),
             chunk_files: ChunkFiles::new(temporary_bytes),
             decoding: Gate::new((cache_bytes / 8).max(DECODING_MIN_BYTES)),
+            forms: Gate::new(FORMS_BYTES),
             pool,
             read_ahead_bytes: AtomicU64::new(0),
             metadata_bytes: METADATA_CACHE_BYTES,

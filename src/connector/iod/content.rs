@@ -2,7 +2,7 @@
 
 use super::access::IodConnector;
 use super::dataset::{Dataset, Storage};
-use super::form_index::{FormIndex, Index, LastPart};
+use super::form_index::{FormIndex, Index};
 use super::forms::Parts;
 use super::image::Body;
 use super::sparse::Sets;
@@ -29,17 +29,24 @@ pub(super) struct IodContent {
     connector: Arc<IodConnector>,
     id: u64,
     form: Form,
-    /// The index of a generation.
-    index: Mutex<Option<(u64, Arc<FormIndex>)>>,
-    /// The values of the dataset in a generation.
-    frozen: Mutex<Option<(u64, Arc<State>)>>,
-    /// The part of an index that was read last.
-    last: Mutex<Option<(Arc<Index>, LastPart)>>,
+    /// The dataset of variable-length elements in a generation.
+    now: Mutex<Option<Arc<Now>>>,
+}
+
+/// A dataset of variable-length elements in a generation.
+struct Now {
+    generation: u64,
+    dataset: Arc<Dataset>,
+    /// Its values, for readers that do not lock the state; `None`: they are too many, or refer to
+    /// other objects.
+    values: Option<State>,
+    /// Where the parts of its form end.
+    index: Arc<FormIndex>,
 }
 
 impl IodContent {
     pub fn new(connector: Arc<IodConnector>, id: u64, form: Form) -> Self {
-        IodContent { connector, id, form, index: Mutex::new(None), frozen: Mutex::new(None), last: Mutex::new(None) }
+        IodContent { connector, id, form, now: Mutex::new(None) }
     }
 
     fn dataset(&self, state: &State) -> Result<Arc<Dataset>> {
@@ -63,80 +70,51 @@ impl IodContent {
         }
     }
 
-    /// The index of `d`, which is at the present generation.
-    fn shared_index(&self, d: &Arc<Dataset>) -> Arc<FormIndex> {
+    /// `d` and its values as they are in `state`.
+    fn now(&self, state: &State, d: &Arc<Dataset>) -> Arc<Now> {
         let generation = self.connector.generation();
-        let mut index = self.index.lock();
-        match &*index {
-            Some((of, index)) if *of == generation => index.clone(),
-            _ => {
-                let shared = self.connector.form_index(d, self.is_lines(d));
-                *index = Some((generation, shared.clone()));
-                shared
-            }
+        let mut now = self.now.lock();
+        if let Some(now) = now.as_ref().filter(|now| now.generation == generation) {
+            return now.clone();
         }
+        let values = if d.datatype.contains_reference() { None } else { state.of_object(d.id) };
+        let index = self.connector.form_index(d, self.is_lines(d));
+        now.insert(Arc::new(Now { generation, dataset: d.clone(), values, index })).clone()
     }
 
-    /// The values of `d` as they are in `state`, so that it is not locked while elements of variable
-    /// length are fetched and decoded. `None`: they are too many, or refer to other objects.
-    fn frozen(&self, state: &State, d: &Dataset) -> Option<Arc<State>> {
-        if d.datatype.contains_reference() {
-            return None;
-        }
-        let generation = self.connector.generation();
-        let mut frozen = self.frozen.lock();
-        if let Some((of, values)) = &*frozen
-            && *of == generation
-        {
-            return Some(values.clone());
-        }
-        let values = Arc::new(state.of_object(d.id)?);
-        *frozen = Some((generation, values.clone()));
-        Some(values)
-    }
-
-    /// Calls `f` with `d` and its values; `state`, in which they are, is not locked meanwhile if that
-    /// can be.
-    fn unlocked<T>(
-        &self,
-        state: RwLockReadGuard<'_, State>,
-        d: &Arc<Dataset>,
-        f: impl FnOnce(&State, &Arc<Dataset>) -> Result<T>,
-    ) -> Result<T> {
-        match self.frozen(&state, d) {
+    /// Calls `f` with the values of `d` in `state`, which is not locked meanwhile if that can be:
+    /// elements of variable length are fetched and decoded.
+    fn unlocked<T>(&self, state: RwLockReadGuard<'_, State>, d: &Arc<Dataset>, f: impl FnOnce(&State, &Now) -> Result<T>) -> Result<T> {
+        let now = self.now(&state, d);
+        match &now.values {
             Some(values) => {
                 drop(state);
-                f(&values, d)
+                f(values, &now)
             }
-            None => f(&state, d),
+            None => f(&state, &now),
         }
     }
 
-    /// The index of `d`. The first reader makes it while others wait.
-    fn index(&self, state: &State, d: &Arc<Dataset>) -> Result<Arc<Index>> {
-        let shared = self.shared_index(d);
-        let mut slot = shared.try_lock().unwrap_or_else(|| {
+    /// The index of the form. The first reader makes it while others wait.
+    fn index(&self, values: &State, now: &Now) -> Result<Arc<Index>> {
+        let mut slot = now.index.try_lock().unwrap_or_else(|| {
             waiting::may_wait();
-            shared.lock()
+            now.index.lock()
         });
         if let Some(index) = &*slot {
             return Ok(index.clone());
         }
-        let index = Arc::new(Index::new(Parts::new(&self.connector, state, d, self.is_lines(d))?)?);
+        let d = &*now.dataset;
+        let index = Arc::new(Index::new(Parts::new(&self.connector, values, d, self.is_lines(d))?)?);
         if index.memory() > SHARED_BYTES_MAX {
             self.connector.forget_form(d);
         }
         Ok(slot.insert(index).clone())
     }
 
-    fn read_form(&self, state: &State, d: &Arc<Dataset>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let index = self.index(state, d)?;
-        let parts = Parts::new(&self.connector, state, d, self.is_lines(d))?;
-        // Of another index it is of no use.
-        let mut last = self.last.lock().clone().filter(|(of, _)| Arc::ptr_eq(of, &index)).and_then(|(_, last)| last);
-        let done = index.read(&parts, &mut last, offset, buf);
-        *self.last.lock() = Some((index, last));
-        done
+    fn read_form(&self, values: &State, now: &Now, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let (index, d) = (self.index(values, now)?, &*now.dataset);
+        index.read(&Parts::new(&self.connector, values, d, self.is_lines(d))?, offset, buf)
     }
 }
 
@@ -231,7 +209,7 @@ impl Content for IodContent {
         match (d.datatype.contains_vlen(), self.written(&state, &d)) {
             (false, _) => Ok(d.size),
             (true, Some(bytes)) => Ok(bytes.len() as u64),
-            (true, None) => self.unlocked(state, &d, |values, d| self.index(values, d).map(|index| index.len())),
+            (true, None) => self.unlocked(state, &d, |values, now| self.index(values, now).map(|index| index.len())),
         }
     }
 
@@ -245,7 +223,7 @@ impl Content for IodContent {
                 buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
                 Ok(rest.len().min(buf.len()))
             }
-            (true, None) => self.unlocked(state, &d, |values, d| self.read_form(values, d, offset, buf)),
+            (true, None) => self.unlocked(state, &d, |values, now| self.read_form(values, now, offset, buf)),
         }
     }
 

@@ -47,10 +47,15 @@ pub(super) fn chunk_key(d: &Dataset, extent: &Extent) -> CacheKey {
     extent_key(d.id, extent, d.pipeline.is_empty())
 }
 
+/// Key of the dataset `id` in the chunk cache.
+pub(super) fn dataset_key(id: u64) -> DatasetKey {
+    DatasetKey { file: 0, address: Address(id) }
+}
+
 /// Key in the chunk cache of what `extent` has of the dataset `id`. `raw`: it is not decoded.
 pub(super) fn extent_key(id: u64, extent: &Extent, raw: bool) -> CacheKey {
     let Extent { session, pack, offset, len, checksum } = *extent;
-    let dataset = DatasetKey { file: 0, address: Address(id) };
+    let dataset = dataset_key(id);
     CacheKey::Extent { dataset, extent: StoredExtent { object: (session, pack), offset, len, checksum }, raw }
 }
 

@@ -2,17 +2,17 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The index of a dataset, made by the first reader.
 pub(super) type FormIndex = Mutex<Option<Arc<Index>>>;
 
 /// Where the parts of the form of a dataset end.
 pub(super) struct Index {
+    /// Its number among all indexes of the process: parts are cached by it.
+    pub number: u64,
     pub ends: Vec<End>,
 }
-
-/// The part that was read last: its number, and its form.
-pub(super) type LastPart = Option<(usize, Arc<[u8]>)>;
 
 /// Where a part ends.
 pub(super) struct End {
@@ -25,6 +25,12 @@ pub(super) struct End {
 }
 
 impl Index {
+    /// The index of parts that end there.
+    pub fn of(ends: Vec<End>) -> Index {
+        static INDEXES: AtomicU64 = AtomicU64::new(0);
+        Index { number: INDEXES.fetch_add(1, Ordering::Relaxed), ends }
+    }
+
     /// Memory, bytes. All filled parts have one form.
     pub fn memory(&self) -> usize {
         let filled = self.ends.iter().find_map(|end| end.filled.as_ref()).map_or(0, |each| each.len());

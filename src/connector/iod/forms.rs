@@ -4,12 +4,18 @@
 use super::access::IodConnector;
 use super::cells::{LockedCells, Place};
 use super::dataset::{Dataset, Storage};
-use super::form_index::{End, Index, LastPart};
+use super::decoding::dataset_key;
+use super::form_index::{End, Index};
 use super::state::State;
 use crate::base::newlines::Newlines;
 use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::cache::Found;
+use crate::dataset::chunk::chunk_files::ChunkFile;
+use crate::dataset::chunk::gate::Permit;
+use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::key::CacheKey;
 use crate::iod::{Key, keys};
 use foldhash::{HashMap, HashMapExt};
 use std::ops::{Bound, ControlFlow, Range};
@@ -21,6 +27,10 @@ const PART_ELEMENTS: u64 = 1024;
 const PART_BYTES: usize = 1 << 20;
 /// Form of an element from which on it is long, bytes.
 const LONG_BYTES: usize = 64 << 10;
+/// Form of a part from which on few are made at a time, bytes.
+const GATED_BYTES: u64 = 1 << 20;
+/// Form of a part up to which it is kept in memory, bytes.
+const PART_MEMORY_MAX: u64 = 4 << 20;
 /// Long elements that are remembered.
 const LONG_MAX: usize = 1024;
 /// Most variable-length elements of a dataset.
@@ -72,6 +82,18 @@ impl<'a> Parts<'a> {
         let cells = LockedCells { connector: self.connector, state: self.state, place: &self.place };
         let limited = Limited { parts: &cells, limit: ELEMENT_MAX };
         if self.lines { self.form.line(element, &limited, out) } else { self.form.exact(element, &limited, out) }
+    }
+
+    /// Waits until a form of `len` bytes may be made. The caller has no permit.
+    fn permit(&self, len: u64) -> Option<Permit<'a>> {
+        // The parts of an element are in memory beside its form.
+        (len >= GATED_BYTES).then(|| self.connector.env.forms.enter(len.saturating_mul(2)))
+    }
+
+    /// About the bytes of the form of an element.
+    fn about(&self, element: &[u8]) -> Result<u64> {
+        let cells = LockedCells { connector: self.connector, state: self.state, place: &self.place };
+        self.form.exact_len(element, &Limited { parts: &cells, limit: ELEMENT_MAX.saturating_add(4) })
     }
 
     fn fill(&mut self) -> Result<Arc<[u8]>> {
@@ -136,6 +158,7 @@ impl<'a> Parts<'a> {
                 Some(len) => *len,
                 None => {
                     form.clear();
+                    let _permit = self.permit(self.about(element)?);
                     self.put(element, &mut form)?;
                     if form.len() >= LONG_BYTES && self.long.len() < LONG_MAX {
                         self.long.insert(element.to_vec(), form.len() as u64);
@@ -219,33 +242,28 @@ impl Index {
             (element, byte) = (element.saturating_add(n), byte.saturating_add(len));
             ends.push(End { element, byte, filled });
         }
-        Ok(Index { ends })
+        Ok(Index::of(ends))
     }
 
     /// Fills the front of `buf` with the form from `offset`; returns how many bytes there are.
-    pub fn read(&self, parts: &Parts<'_>, last: &mut LastPart, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, parts: &Parts<'_>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut done = 0usize;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
             let n = self.ends.partition_point(|end| end.byte <= at);
             let Some(end) = self.ends.get(n) else { break };
-            let before = n.checked_sub(1).and_then(|before| self.ends.get(before));
-            let (first, start) = before.map_or((0, 0), |end| (end.element, end.byte));
-            let target = buf.get_mut(done..).unwrap_or_default();
-            let len = match (&end.filled, &*last) {
-                (Some(each), _) => {
+            let start = n.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |before| before.byte);
+            let most = usize::try_from(end.byte.saturating_sub(at)).unwrap_or(usize::MAX);
+            let rest = buf.get_mut(done..).unwrap_or_default();
+            let len = rest.len().min(most);
+            let target = rest.get_mut(..len).unwrap_or_default();
+            match &end.filled {
+                Some(each) => {
                     let within = usize::try_from(at.saturating_sub(start).checked_rem(each.len() as u64).unwrap_or(0)).unwrap_or(0);
-                    let most = usize::try_from(end.byte.saturating_sub(at)).unwrap_or(usize::MAX);
-                    let filled = target.iter_mut().zip(each.iter().cycle().skip(within)).take(most);
-                    filled.map(|(to, from)| *to = *from).count()
+                    target.iter_mut().zip(each.iter().cycle().skip(within)).for_each(|(to, from)| *to = *from);
                 }
-                (None, Some((last, form))) if *last == n => copy(form, at.saturating_sub(start), target),
-                (None, _) => {
-                    let form: Arc<[u8]> = parts.stored(first, end.element)?.1.into();
-                    *last = Some((n, form.clone()));
-                    copy(&form, at.saturating_sub(start), target)
-                }
-            };
+                None => self.read_part(parts, n, at.saturating_sub(start), target)?,
+            }
             if len == 0 {
                 return Err(changed(parts.d));
             }
@@ -253,17 +271,34 @@ impl Index {
         }
         Ok(done)
     }
+
+    /// Fills `target` with the form of part `n` from its byte `at`. Long parts are in temporary
+    /// files, others in the chunk cache.
+    fn read_part(&self, parts: &Parts<'_>, n: usize, at: u64, target: &mut [u8]) -> Result<()> {
+        let before = n.checked_sub(1).and_then(|before| self.ends.get(before)).map_or((0, 0), |end| (end.element, end.byte));
+        let Some(end) = self.ends.get(n) else { return Err(changed(parts.d)) };
+        let (d, env, len) = (parts.d, &parts.connector.env, end.byte.saturating_sub(before.1));
+        let key = CacheKey::FormPart { dataset: dataset_key(d.id), index: self.number, part: n as u64 };
+        let made = || {
+            let _permit = parts.permit(len);
+            let form = parts.stored(before.0, end.element)?.1;
+            if form.len() as u64 == len { Ok(form) } else { Err(changed(d)) }
+        };
+        if len > PART_MEMORY_MAX && len <= env.chunk_files.capacity() {
+            let file = env.chunk_files.get(key, len, || ChunkFile::from_decoded(&made()?, Address(d.id)))?;
+            return file.read(at, target);
+        }
+        let image = match env.cache.get(key, len, || made().map(DenseImage::boxed))? {
+            Found::Chunk(chunk) => return chunk.image().read(at, target).ok_or_else(|| changed(d)),
+            // Forms are not evicted to it.
+            Found::OnDisk(_) => DenseImage::boxed(made()?),
+        };
+        image.read(at, target).ok_or_else(|| changed(d))
+    }
 }
 
 fn changed(d: &Dataset) -> Error {
     Error::corrupt("dataset", Address(d.id), "its form changed while it was read")
-}
-
-fn copy(form: &[u8], from: u64, target: &mut [u8]) -> usize {
-    let part = usize::try_from(from).ok().and_then(|from| form.get(from..)).unwrap_or_default();
-    let len = part.len().min(target.len());
-    target.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-    len
 }
 
 /// The form of all elements, at most `max` bytes; `None`: it is longer.

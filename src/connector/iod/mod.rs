@@ -79,6 +79,8 @@ mod ownership;
 mod paths;
 mod peer;
 mod pins;
+#[cfg(test)]
+mod readers_tests;
 mod references;
 mod refusal;
 mod siblings;

@@ -56,6 +56,15 @@ pub(crate) enum CacheKey {
         /// Nothing was to be decoded: these are the stored bytes.
         raw: bool,
     },
+    /// A part of the form of variable-length elements, as an index of it divides it.
+    FormPart {
+        /// The dataset.
+        dataset: DatasetKey,
+        /// Number of the index, which never changes.
+        index: u64,
+        /// Number of the part.
+        part: u64,
+    },
     /// The decoded elements of a write in a log.
     Record {
         /// The dataset.
@@ -69,14 +78,17 @@ impl CacheKey {
     /// True if the entry goes to the disk cache when it is evicted. Containers of objects have
     /// another one, of stored bytes.
     pub(crate) fn goes_to_disk(&self) -> bool {
-        !matches!(self, CacheKey::Extent { .. })
+        !matches!(self, CacheKey::Extent { .. } | CacheKey::FormPart { .. })
     }
 
     /// The entry's dataset.
     pub(crate) fn dataset(&self) -> DatasetKey {
         match self {
             CacheKey::Chunk(key) => key.dataset,
-            CacheKey::Element { dataset, .. } | CacheKey::Extent { dataset, .. } | CacheKey::Record { dataset, .. } => *dataset,
+            CacheKey::Element { dataset, .. }
+            | CacheKey::Extent { dataset, .. }
+            | CacheKey::FormPart { dataset, .. }
+            | CacheKey::Record { dataset, .. } => *dataset,
         }
     }
 }
