@@ -156,7 +156,7 @@ mod tests {
         };
         assert!(gzip.is_like(&flags(1)), "flags and names do not decide on stored bytes");
         assert!(!gzip.is_like(&ChunkStorage { chunk: vec![20], ..gzip.clone() }));
-        assert!(!gzip.is_like(&ChunkStorage { profile: Some("map"), ..gzip.clone() }), "a flag alone tells sparse chunks");
+        assert!(!gzip.is_like(&ChunkStorage { profile: Some("map"), ..gzip.clone() }), "chunks with a map differ by a flag alone");
         assert!(!gzip.is_like(&ChunkStorage { dims: vec![101], ..gzip.clone() }));
         assert!(!gzip.is_like(&ChunkStorage { fill: FillPattern::new(&[1], 1), ..gzip.clone() }));
     }

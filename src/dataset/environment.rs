@@ -36,8 +36,8 @@ pub struct Environment {
     pub(crate) stored: StoredSizes,
     /// Bounds the memory of concurrent decodes.
     pub(crate) decoding: Gate,
-    /// Bounds the memory of long forms of variable-length elements that are made at a time. A thread
-    /// enters it before it waits for any chunk, and never while it has a permit of `decoding`.
+    /// Bounds the memory of long forms of variable-length elements that are made at a time. A
+    /// thread enters it before it waits for any chunk, and never with a permit of `decoding`.
     pub(crate) forms: Gate,
     /// Threads that decode chunks of one request in parallel and read ahead.
     pub pool: Arc<rayon::ThreadPool>,

@@ -3,7 +3,7 @@
 use super::access::{IodConnector, Running};
 use super::dataset::Dataset;
 use super::decoding::chunk_key;
-use super::image::{Body, Change, SharedImage, Unencoded};
+use super::image::{Body, Change, SharedImage, Unencoded, out_of_range};
 use super::in_doubt::is_retried;
 use super::moves;
 use super::paths;
@@ -300,7 +300,8 @@ impl IodConnector {
             return Ok(ours);
         }
         let mut merged = theirs;
-        Arc::make_mut(&mut merged).take(&d, &ours, &state.written(key))?;
+        let taken = Arc::make_mut(&mut merged).take(&ours, &state.written(key), d.chunk_dims(), d.element_size.max(1));
+        taken.ok_or_else(|| out_of_range(d.id))?;
         Ok(merged)
     }
 

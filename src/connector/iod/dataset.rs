@@ -247,7 +247,7 @@ impl Dataset {
         }
         let (mut element, mut at) = (vec![0; size], 0u64);
         while let Some(next) = image.defined().and_then(|defined| defined.next_element(self.chunk_dims(), at)) {
-            image.read(next.saturating_mul(self.element_size), &mut element).ok_or_else(|| out_of_range(self))?;
+            image.read(next.saturating_mul(self.element_size), &mut element).ok_or_else(|| out_of_range(self.id))?;
             f(&element)?;
             at = next.saturating_add(1);
         }

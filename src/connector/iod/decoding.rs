@@ -87,7 +87,7 @@ impl Decoded {
     /// Copies pieces of the chunk of `d` into `buf`.
     pub fn scatter(&self, d: &Dataset, t: &ChunkPieces, buf: &mut [u8]) -> Result<()> {
         if let Some(image) = self.image() {
-            return image.scatter(&d.grid, t, buf).ok_or_else(|| out_of_range(d));
+            return image.scatter(&d.grid, t, buf).ok_or_else(|| out_of_range(d.id));
         }
         for piece in &t.pieces {
             for (at, to) in d.grid.rows(piece) {
@@ -206,7 +206,7 @@ impl IodConnector {
         let _permit = permit(&self.env, d.decoding_bytes(stored));
         let bytes = self.container.read_within("chunk", extent, stored)?;
         let image = d.decode(bytes, mask)?;
-        ChunkFile::from_decoded(image.dense().ok_or_else(|| out_of_range(d))?, Address(d.id))
+        ChunkFile::from_decoded(image.dense().ok_or_else(|| out_of_range(d.id))?, Address(d.id))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Chunks in memory that are not encoded, in the form that the format of their dataset works with.
 
-use super::dataset::Dataset;
-use crate::base::{Address, Error, Result};
+use crate::base::{Address, Error};
 use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::iod::{self, Ranges};
 use std::ops::Range;
@@ -29,9 +28,9 @@ impl Clone for Unencoded {
     }
 }
 
-/// The error of bytes that a chunk does not have.
-pub(super) fn out_of_range(d: &Dataset) -> Error {
-    Error::corrupt("chunk", Address(d.id), "shorter than its dimensions say")
+/// The error of bytes that a chunk of the dataset `id` does not have.
+pub(super) fn out_of_range(id: u64) -> Error {
+    Error::corrupt("chunk", Address(id), "shorter than its dimensions say")
 }
 
 impl Unencoded {
@@ -49,38 +48,40 @@ impl Unencoded {
         self.0.defined().map_or(self.0.memory(), |set| set.elements().saturating_mul(element_size))
     }
 
-    /// Replaces `ranges`, bytes of the chunk of `d`, by what `from` has there: values, and which
-    /// of its elements are defined.
-    pub fn take(&mut self, d: &Dataset, from: &Unencoded, ranges: &Ranges) -> Result<()> {
+    /// Replaces `ranges`, bytes of the chunk, by what `from` has there: values, and which of its
+    /// elements are defined. `dims`: dimensions of the chunk, elements; `size`: bytes of one.
+    /// `None`: a chunk does not have these dimensions.
+    pub fn take(&mut self, from: &Unencoded, ranges: &Ranges, dims: &[u64], size: u64) -> Option<()> {
         for (start, end) in ranges.list() {
             let bytes = u64::from(*start)..u64::from(*end).min(self.0.element_bytes());
             if bytes.is_empty() {
                 continue;
             }
             let Some(defined) = from.0.defined() else {
-                self.copy(d, from, bytes)?;
+                self.copy(from, bytes)?;
                 continue;
             };
-            let part = |n: u64| usize::try_from(n).map_err(|_| out_of_range(d));
-            self.0.clear(&[(part(bytes.start)?, part(bytes.end.saturating_sub(bytes.start))?)]);
-            let (size, mut at) = (d.element_size.max(1), bytes.start / d.element_size.max(1));
-            while let Some(first) = defined.next_element(d.chunk_dims(), at).filter(|n| n.saturating_mul(size) < bytes.end) {
-                at = defined.next_gap(d.chunk_dims(), first);
-                self.copy(d, from, first.saturating_mul(size).max(bytes.start)..at.saturating_mul(size).min(bytes.end))?;
+            let len = usize::try_from(bytes.end.saturating_sub(bytes.start)).ok()?;
+            self.0.clear(&[(usize::try_from(bytes.start).ok()?, len)]);
+            let mut at = bytes.start.checked_div(size)?;
+            while let Some(first) = defined.next_element(dims, at).filter(|n| n.saturating_mul(size) < bytes.end) {
+                at = defined.next_gap(dims, first);
+                self.copy(from, first.saturating_mul(size).max(bytes.start)..at.saturating_mul(size).min(bytes.end))?;
             }
         }
-        Ok(())
+        Some(())
     }
 
-    /// Copies the bytes in `range`.
-    fn copy(&mut self, d: &Dataset, from: &Unencoded, range: Range<u64>) -> Result<()> {
+    /// Copies the bytes in `range`. `None`: out of range.
+    fn copy(&mut self, from: &Unencoded, range: Range<u64>) -> Option<()> {
         let mut at = range.start;
         while at < range.end {
-            let len = usize::try_from(range.end.saturating_sub(at).min(PIECE_BYTES)).unwrap_or(0);
+            let len = usize::try_from(range.end.saturating_sub(at).min(PIECE_BYTES)).ok()?;
             let mut piece = vec![0; len];
-            from.0.read(at, &mut piece).and_then(|()| self.0.write(at, &piece)).ok_or_else(|| out_of_range(d))?;
+            from.0.read(at, &mut piece)?;
+            self.0.write(at, &piece)?;
             at = at.saturating_add(len as u64);
         }
-        Ok(())
+        Some(())
     }
 }

@@ -96,7 +96,7 @@ impl<'a> Sets<'a> {
         let stored = self.connector.fetch_stored(&cells)?;
         let one = |(number, cell): &(u64, Cell)| {
             let Data::Extent(extent) = &cell.data else { return Ok((*number, f(*number, None)?)) };
-            let bytes = stored.get(extent).ok_or_else(|| out_of_range(self.d))?;
+            let bytes = stored.get(extent).ok_or_else(|| out_of_range(self.d.id))?;
             Ok((*number, f(*number, self.d.defined_in(bytes, cell.mask)?)?))
         };
         self.connector.env.pool.install(|| chunks.par_iter().map(one).collect())
@@ -406,11 +406,11 @@ impl IodConnector {
         let chunks = Sets::of(self, d, None)?.chunks;
         let count: Vec<u64> = end.iter().zip(first).map(|(e, f)| e.saturating_sub(*f)).collect();
         let Some(range) = chunks.range(first, &count)? else { return Ok(()) };
-        let ends = d.grid.linear(&range.first).zip(d.grid.linear(&range.last)).ok_or_else(|| out_of_range(d))?;
+        let ends = d.grid.linear(&range.first).zip(d.grid.linear(&range.last)).ok_or_else(|| out_of_range(d.id))?;
         let mut next = ends.0..ends.1.saturating_add(1);
         while let Some(number) = Sets::of(self, d, Some(state))?.first(next.clone())? {
             next.start = number.saturating_add(1);
-            let origin = chunks.origin(&d.grid.scaled(number)).ok_or_else(|| out_of_range(d))?;
+            let origin = chunks.origin(&d.grid.scaled(number)).ok_or_else(|| out_of_range(d.id))?;
             let mut parts = Vec::new();
             local_block(&origin, &chunks.chunk_dims, first, end).for_each_run(&chunks.chunk_dims, &mut |run| {
                 let byte = |n: u64| n.saturating_mul(d.element_size);

@@ -55,7 +55,7 @@ impl IodConnector {
             true => state.change_form(key, Body::Dirty(image), ranges),
             false => state.change(key, Body::Dirty(image), ranges),
         }
-        done.ok_or_else(|| out_of_range(d))
+        done.ok_or_else(|| out_of_range(d.id))
     }
 
     /// Overwrites elements from `offset`, within the size.

@@ -1,5 +1,5 @@
-//! Chunks without filters of which the stored bytes are the first: up to the last one that was
-//! written. Those behind it have the fill value. Containers of objects have them.
+//! Chunks without filters, stored up to their last written byte. All other elements have the fill
+//! value. Containers of objects have such chunks.
 
 use super::parts::Parts;
 use super::traits::{ChunkFormat, Large, LargeReader, memory_len};
