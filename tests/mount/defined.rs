@@ -16,6 +16,11 @@ impl Drop for Left {
     }
 }
 
+#[test]
+fn long_strings_and_large_chunks_of_containers_take_bounded_memory() {
+    run_case("container_memory.py", "", &[]);
+}
+
 /// Runs a case of `tests/oracle/defined.py`.
 #[track_caller]
 fn case(name: &str) {

@@ -1,6 +1,7 @@
 //! Bytes of a dataset as a file, always those of the present state.
 
 use super::access::IodConnector;
+use super::chunks::Source;
 use super::dataset::{Dataset, Storage};
 use super::form_index::{FormIndex, Index};
 use super::forms::Parts;
@@ -333,13 +334,16 @@ pub(super) struct IodChunks {
 impl IodChunks {
     /// The stored bytes of a chunk that is committed or encoded.
     fn stored(&self, scaled: &[u64]) -> Result<Option<Vec<u8>>> {
-        let state = self.connector.state.read_recursive();
         let key = keys::chunk(self.id, scaled);
-        if let Some(Body::Dirty(image)) = state.changes.get(&key).map(|c| &c.body) {
-            let d = self.connector.dataset_of(&state, self.id)?;
-            return d.encode(image).map(|(bytes, _)| Some(bytes.into_owned()));
+        let (d, source) = {
+            let state = self.connector.state.read_recursive();
+            (self.connector.dataset_of(&state, self.id)?, Source::of(&state, &key)?)
+        };
+        match source {
+            Source::Image(image) => d.encode(&image).map(|(bytes, _)| Some(bytes.into_owned())),
+            Source::Cell(cell) => self.connector.container.bytes_of(&key, &cell).map(Some),
+            Source::Nothing => Ok(None),
         }
-        state.bytes(&key)
     }
 }
 

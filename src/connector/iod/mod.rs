@@ -270,9 +270,15 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return Connector::newlines(&*there, id);
         }
-        let state = self.state.read_recursive();
-        let dataset = self.dataset_of(&state, own(id)?)?;
-        forms::newlines(self, &state, &dataset)
+        let (number, state) = (own(id)?, self.state.read_recursive());
+        let dataset = self.dataset_of(&state, number)?;
+        match state.of_object(number) {
+            Some(values) => {
+                drop(state);
+                forms::newlines(self, &values, &dataset)
+            }
+            None => forms::newlines(self, &state, &dataset),
+        }
     }
 
     fn elements(&self, id: ObjectId) -> Result<Value> {
@@ -284,7 +290,13 @@ impl Connector for IodConnector {
         let d = self.dataset_of(&state, number)?;
         let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
         let mut bytes = vec![0; usize::try_from(d.size).map_err(too_large)?];
-        self.read_elements(&state, &d, 0, &mut bytes)?;
+        match state.of_object(number) {
+            Some(values) => {
+                drop(state);
+                self.read_elements(&values, &d, 0, &mut bytes)?
+            }
+            None => self.read_elements(&state, &d, 0, &mut bytes)?,
+        };
         let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
         Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts })
     }
