@@ -82,8 +82,9 @@ pub trait CreateLayout: Send + Sync {
         false
     }
 
-    /// The layout of a copy in a container that does not have this one; `None`: an ordinary one.
-    fn in_any_container(&self) -> Option<&'static dyn CreateLayout> {
+    /// The layout of a copy with these filters of the user in a container that does not have this
+    /// one; `None`: an ordinary one.
+    fn in_any_container(&self, _filters: &[FilterSpec]) -> Option<&'static dyn CreateLayout> {
         None
     }
 

@@ -14,7 +14,7 @@ use crate::connector::edit::Elements;
 use crate::connector::plan::{Now, check_holes};
 use crate::dataset::create::is_same_datatype;
 use crate::iod::{Key, keys};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Bytes that are copied at a time.
@@ -48,9 +48,7 @@ impl IodConnector {
             }
             (false, false) => Kept::Chunks,
         };
-        let all = || ElementSet::of_run(&creation.dims, &(0..elements_of(&creation.dims)));
         let undefined = match &kept {
-            Kept::Form(..) if creation.undefine_fill => all(),
             Kept::Form(..) if creation.dims == old.space.dims => self.undefined(state, &old)?,
             _ => ElementSet::default(),
         };
@@ -61,14 +59,25 @@ impl IodConnector {
         state.change_use(old.named, creation.committed.map(|named| named.0))?;
         self.changed(id);
         let new = self.dataset_of(state, id)?;
-        match kept {
-            Kept::Chunks if same(&new) && new.pattern == old.pattern && !new.datatype.contains_reference() => {}
-            Kept::Chunks => self.copy_elements(state, &old, &new, creation.undefine_fill)?,
-            Kept::Nothing => self.drop_elements(state, &new)?,
-            Kept::Form(form, lines) => self.parse_form(state, &new, &form, lines, &undefined)?,
-        }
+        let undefines = creation.undefine_fill && new.knows_defined();
+        // Its fill value is read below.
         for (block, bytes) in blocks {
             state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
+        }
+        match kept {
+            Kept::Chunks if same(&new) && new.pattern == old.pattern && !new.datatype.contains_reference() && !undefines => {}
+            Kept::Chunks => self.copy_elements(state, &old, &new, creation.undefine_fill)?,
+            Kept::Nothing => self.drop_elements(state, &new)?,
+            Kept::Form(form, lines) => {
+                self.parse_form(state, &new, &form, lines, &ElementSet::default())?;
+                let new = self.dataset_of(state, id)?;
+                self.undefine(state, &new, &undefined)?;
+                if undefines {
+                    let all = ElementSet::of_run(&new.space.dims, &(0..new.elements()));
+                    self.undefine_fill_values(state, &new, &all)?;
+                }
+                self.changed(id);
+            }
         }
         state.forms.remove(&id);
         state.wait_for_fill(id, spec, nowhere)?;
@@ -96,8 +105,16 @@ impl IodConnector {
         let places = References::of(&new.datatype).filter(|_| old.datatype != new.datatype);
         let size = new.element_size.max(1);
         let piece = (PIECE_BYTES / size).max(1).saturating_mul(size);
+        let numbers: BTreeSet<u64> =
+            chunks.keys().filter_map(|key| keys::scaled(key)).filter_map(|scaled| old.grid.linear(&scaled)).collect();
         let mut at = 0u64;
         while at < old.size {
+            if skips_holes {
+                // Only what is there is looked at.
+                let next = old.grid.next_byte(at, &mut |range| Ok(numbers.range(range).next().copied()))?;
+                let Some(next) = next else { break };
+                at = at.max(next.saturating_sub(next.checked_rem(size).unwrap_or(0)));
+            }
             let len = piece.min(old.size.saturating_sub(at));
             let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
             let mut written = self.read_taken(&chunks, old, at, &mut bytes)?;
@@ -176,11 +193,6 @@ impl IodConnector {
         self.changed(id);
         state.touch(id)
     }
-}
-
-/// Elements of these dimensions.
-fn elements_of(dims: &[u64]) -> u64 {
-    dims.iter().fold(1u64, |n, d| n.saturating_mul(*d))
 }
 
 /// Reads bytes of a dataset from the chunks that `find` returns; returns the ranges of them that

@@ -96,6 +96,18 @@ impl IodContent {
         }
     }
 
+    /// Calls `f` with the sets of `d`, a sparse dataset at `state`, which is not locked meanwhile
+    /// if that can be.
+    fn with_sets<T>(&self, state: RwLockReadGuard<'_, State>, d: &Dataset, f: impl FnOnce(&dyn ChunkSets) -> Result<T>) -> Result<T> {
+        match state.of_object(d.id) {
+            Some(values) => {
+                drop(state);
+                f(&Sets::of(&self.connector, d, &values)?)
+            }
+            None => f(&Sets::of(&self.connector, d, &state)?),
+        }
+    }
+
     /// The index of the form. The first reader makes it while others wait.
     fn index(&self, values: &State, now: &Now) -> Result<Arc<Index>> {
         let mut slot = now.index.try_lock().unwrap_or_else(|| {
@@ -278,8 +290,7 @@ impl Content for IodContent {
             return Ok(Some(if what == Seek::Data { offset } else { size }));
         }
         if d.knows_defined() {
-            drop(state);
-            return (&Sets::of(&self.connector, &d, None)? as &dyn ChunkSets).seek(offset, what);
+            return self.with_sets(state, &d, |sets| sets.seek(offset, what));
         }
         self.seek_slabs(&state, &d, offset, what)
     }
@@ -295,12 +306,11 @@ impl Content for IodContent {
             return Ok(Some(offset..size));
         }
         if d.knows_defined() {
-            drop(state);
-            let sets = Sets::of(&self.connector, &d, None)?;
-            let sets: &dyn ChunkSets = &sets;
-            let Some(start) = sets.seek(offset, Seek::Data)? else { return Ok(None) };
-            let end = sets.seek(start, Seek::Hole)?.unwrap_or(size);
-            return Ok((start < end).then_some(start..end));
+            return self.with_sets(state, &d, |sets| {
+                let Some(start) = sets.seek(offset, Seek::Data)? else { return Ok(None) };
+                let end = sets.seek(start, Seek::Hole)?.unwrap_or(size);
+                Ok((start < end).then_some(start..end))
+            });
         }
         let Some(start) = self.seek_slabs(&state, &d, offset, Seek::Data)? else { return Ok(None) };
         let end = self.seek_slabs(&state, &d, start, Seek::Hole)?.unwrap_or(size);

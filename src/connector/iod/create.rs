@@ -52,7 +52,7 @@ fn converted(spec: &DatasetSpec) -> Result<Cow<'_, DatasetSpec>> {
         return Ok(Cow::Borrowed(spec));
     }
     let mut spec = spec.clone();
-    match layout.in_any_container() {
+    match layout.in_any_container(spec.filters.as_deref().unwrap_or_default()) {
         Some(other) => (spec.layout, spec.profile) = (Some(other.name().into()), other.profile().map(Into::into)),
         // Without chunks an ordinary one could not grow: they are chosen.
         None => (spec.layout, spec.profile, spec.allocation_time, spec.chunks) = (None, None, None, None),

@@ -157,6 +157,16 @@ impl IodConnector {
         if len <= self.env.changed_chunk_max() { Ok(()) } else { Err(refused(d, len, len.saturating_mul(4))) }
     }
 
+    /// Errors: `EFBIG` if chunks of `d` are too large to be changed in memory.
+    pub(super) fn check_changed(&self, d: &Dataset) -> Result<()> {
+        let len = d.grid.chunk_bytes();
+        if len <= self.env.changed_chunk_max() {
+            return Ok(());
+        }
+        let need = len.saturating_mul(4);
+        Err(Error::refused(libc::EFBIG, format!("sparse chunks of {len} bytes need a --cache-size of {need}")))
+    }
+
     /// The decoded chunk in a cell, for reading.
     pub(super) fn decoded(&self, d: &Dataset, cell: &Cell) -> Result<Decoded> {
         match &cell.data {

@@ -98,15 +98,17 @@ impl Edit for IodConnector {
         if !awaited(&self.state.read_recursive()) {
             return Ok(false);
         }
-        self.operate(|state| {
-            let done = self.finish_form(state, id, last).and_then(|done| Ok(self.apply_announced(state, id)? || done));
+        let finished = self.operate(|state| {
+            let done = self.finish_form(state, id, last);
             // Another open file may write the rest.
             if last && state.held.get(&id).copied().unwrap_or(0) <= 1 && state.forms.remove(&id).is_some() {
                 state.newlines.remove(&id);
                 self.changed(id);
             }
             done
-        })
+        })?;
+        // An error here leaves the elements that were written.
+        self.operate(|state| self.apply_announced(state, id)).map(|applied| applied || finished)
     }
 
     fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {

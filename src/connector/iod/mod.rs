@@ -312,9 +312,19 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.defined(id, first, end);
         }
-        let d = self.dataset_of(&self.state.read_recursive(), own(id)?)?;
-        let sets = d.knows_defined().then(|| Sets::of(self, &d, None)).transpose()?;
-        sets.map(|sets| (&sets as &dyn ChunkSets).elements(first, end)).transpose()
+        let (number, state) = (own(id)?, self.state.read_recursive());
+        let d = self.dataset_of(&state, number)?;
+        if !d.knows_defined() {
+            return Ok(None);
+        }
+        let elements = |values: &State| (&Sets::of(self, &d, values)? as &dyn ChunkSets).elements(first, end).map(Some);
+        match state.of_object(number) {
+            Some(values) => {
+                drop(state);
+                elements(&values)
+            }
+            None => elements(&state),
+        }
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {

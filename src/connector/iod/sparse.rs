@@ -5,8 +5,8 @@ use super::cells::{LockedCells, Place};
 use super::change::read_written;
 use super::chunks::Source;
 use super::dataset::{Dataset, Storage};
-use super::decoding::chunk_key;
-use super::image::out_of_range;
+use super::decoding::{chunk_key, permit};
+use super::image::{Body, out_of_range};
 use super::state::State;
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
@@ -34,27 +34,20 @@ pub(super) struct Sets<'a> {
     connector: &'a IodConnector,
     d: &'a Dataset,
     chunks: ChunkGrid,
-    /// The state, where the caller has locked it; else it is locked while chunks are looked up.
-    state: Option<&'a State>,
+    /// The values of the dataset: those that `d` is of.
+    state: &'a State,
 }
 
 impl<'a> Sets<'a> {
-    /// Those of `d`. `state`: that of the caller, if it has locked it.
-    pub fn of(connector: &'a IodConnector, d: &'a Dataset, state: Option<&'a State>) -> Result<Sets<'a>> {
+    /// Those of `d`, which is at `state`.
+    pub fn of(connector: &'a IodConnector, d: &'a Dataset, state: &'a State) -> Result<Sets<'a>> {
         let Storage::Chunked(chunk_dims) = &d.storage else { return Err(unknown()) };
         let chunks = ChunkGrid::new(d.space.dims.clone(), d.space.max(), chunk_dims.clone(), d.element_size)?;
         Ok(Sets { connector, d, chunks, state })
     }
 
-    fn with_state<T>(&self, f: impl FnOnce(&State) -> Result<T>) -> Result<T> {
-        match self.state {
-            Some(state) => f(state),
-            None => f(&self.connector.state.read_recursive()),
-        }
-    }
-
     fn source(&self, number: u64) -> Result<Source> {
-        self.with_state(|state| Source::of(state, &self.d.chunk_key(number)))
+        Source::of(self.state, &self.d.chunk_key(number))
     }
 
     /// Visits the numbers of the chunks in `range`, ascending.
@@ -64,13 +57,11 @@ impl<'a> Sets<'a> {
             return Ok(());
         }
         let keys = (Bound::Included(self.d.chunk_key(range.start)), keys::of_kind(self.d.id, keys::CHUNK).1);
-        self.with_state(|state| {
-            let _ = state.scan(&keys, &mut |key, _| {
-                let Some(number) = keys::scaled(key).and_then(|scaled| grid.linear(&scaled)) else { return Ok(ControlFlow::Continue(())) };
-                Ok(if number < range.end { f(number) } else { ControlFlow::Break(()) })
-            })?;
-            Ok(())
-        })
+        let _ = self.state.scan(&keys, &mut |key, _| {
+            let Some(number) = keys::scaled(key).and_then(|scaled| grid.linear(&scaled)) else { return Ok(ControlFlow::Continue(())) };
+            Ok(if number < range.end { f(number) } else { ControlFlow::Break(()) })
+        })?;
+        Ok(())
     }
 
     /// The set of a chunk that is in memory.
@@ -97,6 +88,7 @@ impl<'a> Sets<'a> {
         let one = |(number, cell): &(u64, Cell)| {
             let Data::Extent(extent) = &cell.data else { return Ok((*number, f(*number, None)?)) };
             let bytes = stored.get(extent).ok_or_else(|| out_of_range(self.d.id))?;
+            let _permit = permit(&self.connector.env, self.d.decoding_bytes(cell.len()));
             Ok((*number, f(*number, self.d.defined_in(bytes, cell.mask)?)?))
         };
         self.connector.env.pool.install(|| chunks.par_iter().map(one).collect())
@@ -142,7 +134,7 @@ impl ChunkSets for Sets<'_> {
         for number in numbers {
             match self.source(*number)? {
                 Source::Cell(cell) if !self.is_at_hand(&Source::Cell(cell.clone())) => {
-                    self.d.check_stored(cell.len())?;
+                    self.connector.check_whole(self.d, cell.len())?;
                     bytes = bytes.saturating_add(cell.len());
                     waiting.push((*number, cell));
                 }
@@ -207,14 +199,13 @@ impl Erase for IodConnector {
 impl CopyRange for IodConnector {
     fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
         let (source, target) = (State::check_id(from.0)?, State::check_id(to.0)?);
-        let copied = |at: u64| usize::try_from(len.saturating_sub(at).min(PIECE_BYTES)).unwrap_or(0);
         self.operate(|state| {
             let mut done = 0u64;
             while done < len.min(COPIED_BYTES) {
                 let (s, d) = (self.dataset_of(state, source)?, self.dataset_of(state, target)?);
                 let (at, place) = (from.1.saturating_add(done), to.1.saturating_add(done));
                 check_alike(&s, &d, at, place)?;
-                let mut bytes = vec![0; s.readable(at, copied(done))];
+                let mut bytes = vec![0; s.readable(at, copied_at_once(&s, at, len.saturating_sub(done)))];
                 if bytes.is_empty() {
                     break;
                 }
@@ -231,9 +222,18 @@ impl CopyRange for IodConnector {
     }
 }
 
+/// How many of `left` bytes from `at` are copied at once: a piece that ends with an element.
+fn copied_at_once(s: &Dataset, at: u64, left: u64) -> usize {
+    let size = s.element_size.max(1);
+    let end = at.saturating_add(PIECE_BYTES.max(size));
+    let whole = end.saturating_sub(end % size).saturating_sub(at);
+    usize::try_from(whole.min(left)).unwrap_or(usize::MAX)
+}
+
 /// Errors: reading and writing the elements does as well as copying what is defined of them.
 fn check_alike(s: &Dataset, d: &Dataset, at: u64, to: u64) -> Result<()> {
     let know = s.knows_defined() && d.knows_defined() && s.element_size == d.element_size && s.pattern == d.pattern;
+    let know = know && s.element_size <= COPIED_BYTES;
     let size = d.element_size.max(1);
     let holds_others = |d: &Dataset| d.datatype.contains_vlen() || d.datatype.contains_reference();
     if know && at % size == to % size && !holds_others(s) && !holds_others(d) {
@@ -308,8 +308,14 @@ impl IodConnector {
             return Ok(ElementSet::default());
         }
         let all = ElementSet::of_run(&d.space.dims, &(0..d.elements()));
-        let defined = (&Sets::of(self, d, Some(state))? as &dyn ChunkSets).elements(&vec![0; d.space.dims.len()], &d.space.dims)?;
+        let defined = (&Sets::of(self, d, state)? as &dyn ChunkSets).elements(&vec![0; d.space.dims.len()], &d.space.dims)?;
         all.difference(&defined)
+    }
+
+    /// Makes the elements of `set` undefined.
+    pub(super) fn undefine(&self, state: &mut State, d: &Dataset, set: &ElementSet) -> Result<()> {
+        let byte = |n: u64| n.saturating_mul(d.element_size);
+        set.for_each_run(&d.space.dims, &mut |run| self.undefine_bytes(state, d, byte(run.start)..byte(run.end)))
     }
 
     /// Makes the elements of `set` undefined that have the fill value.
@@ -335,7 +341,7 @@ impl IodConnector {
         if let (Some(first), Some(end)) = (first.first_mut(), end.first_mut()) {
             (*first, *end) = (range.start / row, range.end.div_ceil(row).min(*end));
         }
-        let known = (&Sets::of(self, d, Some(state))? as &dyn ChunkSets).elements(&first, &end)?.intersection(&run)?;
+        let known = (&Sets::of(self, d, state)? as &dyn ChunkSets).elements(&first, &end)?.intersection(&run)?;
         let wanted = ElementSet::of_runs(dims, defined)?.intersection(&run)?;
         self.each_piece(state, d, &wanted.difference(&known)?, &mut |state, at, bytes| self.write_elements(state, d, at, bytes))?;
         self.undefine_fill_values(state, d, &known.difference(&wanted)?)
@@ -383,8 +389,17 @@ impl IodConnector {
     /// which it has a part.
     fn undefine_bytes(&self, state: &mut State, d: &Dataset, range: Range<u64>) -> Result<()> {
         let range = range.start..range.end.min(d.size);
+        let len = range.end.saturating_sub(range.start);
+        if len <= PIECE_BYTES {
+            for chunk in d.grid.pieces(range.start, usize::try_from(len).unwrap_or(0)) {
+                let rows = |p| d.grid.rows(p).map(|(at, _)| (at, p.len as u64)).collect::<Vec<_>>();
+                let parts: Vec<_> = chunk.pieces.iter().flat_map(rows).collect();
+                self.undefine_parts(state, d, chunk.chunk, &parts)?;
+            }
+            return Ok(());
+        }
         let mut next = d.grid.slabs(&range);
-        while let Some(number) = Sets::of(self, d, Some(state))?.first(next.clone())? {
+        while let Some(number) = Sets::of(self, d, state)?.first(next.clone())? {
             next.start = number.saturating_add(1);
             let (mut parts, mut inside) = (Vec::new(), 0u64);
             d.grid.for_each_run(number, &mut |at, within, len| {
@@ -403,12 +418,12 @@ impl IodConnector {
 
     /// Makes the elements of the block `first .. end` of a sparse dataset undefined.
     fn undefine_block(&self, state: &mut State, d: &Dataset, first: &[u64], end: &[u64]) -> Result<()> {
-        let chunks = Sets::of(self, d, None)?.chunks;
+        let chunks = Sets::of(self, d, state)?.chunks;
         let count: Vec<u64> = end.iter().zip(first).map(|(e, f)| e.saturating_sub(*f)).collect();
         let Some(range) = chunks.range(first, &count)? else { return Ok(()) };
         let ends = d.grid.linear(&range.first).zip(d.grid.linear(&range.last)).ok_or_else(|| out_of_range(d.id))?;
         let mut next = ends.0..ends.1.saturating_add(1);
-        while let Some(number) = Sets::of(self, d, Some(state))?.first(next.clone())? {
+        while let Some(number) = Sets::of(self, d, state)?.first(next.clone())? {
             next.start = number.saturating_add(1);
             let origin = chunks.origin(&d.grid.scaled(number)).ok_or_else(|| out_of_range(d.id))?;
             let mut parts = Vec::new();
@@ -429,7 +444,17 @@ impl IodConnector {
     /// Makes parts of a chunk undefined, offsets in it and lengths. Removes a chunk of which no
     /// element is left.
     fn undefine_parts(&self, state: &mut State, d: &Dataset, number: u64, parts: &[(u64, u64)]) -> Result<()> {
-        let (key, mut is_empty) = (d.chunk_key(number), false);
+        let (key, mut is_empty, size) = (d.chunk_key(number), false, d.element_size.max(1));
+        let decoded = self.resolved(d, Source::of(state, &key)?)?;
+        let Some(defined) = decoded.image().and_then(|image| image.defined()) else { return Ok(()) };
+        let has_any = |(at, len): &(u64, u64)| {
+            let next = defined.next_element(d.chunk_dims(), at / size);
+            next.is_some_and(|element| element.saturating_mul(size) < at.saturating_add(*len))
+        };
+        if !parts.iter().any(has_any) {
+            return Ok(());
+        }
+        drop(decoded);
         self.edit_chunk(state, d, key.clone(), false, |image, ranges| {
             for (at, len) in parts {
                 image.clear(&[(usize::try_from(*at).ok()?, usize::try_from(*len).ok()?)]);
@@ -439,7 +464,11 @@ impl IodConnector {
             Some(())
         })?;
         if is_empty {
-            self.drop_chunk(state, d, key)?;
+            match state.snapshot.get(&state.container, &key)? {
+                // Another writer may define others of its elements.
+                Some(_) => state.change(key.clone(), Body::Removed, state.written(&key)),
+                None => state.remove(key)?,
+            }
         }
         self.bound_dirty(state)
     }

@@ -5,7 +5,7 @@ use super::check_tests::{checked, details};
 use super::tests::{Random, bytes, empty, errno, open, open_in, spec};
 use crate::base::element_set::ElementSet;
 use crate::connector::edit::{Edit, Elements, Erase};
-use crate::connector::{ChunksSpec, Connector, DatasetSpec, FillSpec, Form, NewValue, ObjectId, Shape};
+use crate::connector::{ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, NewValue, ObjectId, Shape};
 use crate::dataset::layout::Seek;
 use crate::present::parse::parse_datatype;
 use std::sync::Arc;
@@ -349,4 +349,148 @@ fn damaged_sets_are_errors() {
         assert!(len == stored.len() || !read && !defined, "{len} bytes");
         let _ = content.written(0);
     }
+}
+
+/// A punch that emptied a chunk conflicted with writes of its other elements.
+#[test]
+fn a_chunk_that_one_empties_takes_what_another_writes() {
+    for punch_first in [true, false] {
+        let store = empty();
+        let c = open(&store);
+        let mut m = Model::new(10, 12, 0);
+        let id = c.create_dataset(c.root(), b"d", &sparse("map", 10, 12, 0)).unwrap();
+        c.write(id, 0, &[1, 2]).unwrap();
+        c.close().unwrap();
+        let (a, b) = (open(&store), open(&store));
+        erase(&a).punch(id, 0, 2).unwrap();
+        b.write(id, 6, &[7; 4]).unwrap();
+        m.write(6, &[7; 4]);
+        let order = if punch_first { [&a, &b] } else { [&b, &a] };
+        order.into_iter().for_each(|c| Edit::commit(&**c).unwrap());
+        a.close().unwrap();
+        b.close().unwrap();
+        m.check(&open(&store), id, &mut Random(5));
+    }
+}
+
+/// An element at the end of a piece was defined by a copy of its halves.
+#[test]
+fn copies_define_no_more_than_their_source() {
+    let c = open(&empty());
+    let spec = |n: u64| DatasetSpec {
+        layout: Some("sparse".into()),
+        profile: Some("filter".into()),
+        chunks: Some(ChunksSpec::Dims(vec![50_000])),
+        ..spec(r#"{"class":"H5T_OPAQUE","tag":"","size":3}"#, &[n])
+    };
+    let elements = 800_000u64;
+    let (a, b) = (c.create_dataset(c.root(), b"a", &spec(elements)).unwrap(), c.create_dataset(c.root(), b"b", &spec(elements)).unwrap());
+    for n in [0, 5, 349_524, 349_526, 699_049, 799_999] {
+        c.write(a, n * 3, &[n as u8 | 1; 3]).unwrap();
+    }
+    c.write(b, 100, &[9; 3000]).unwrap();
+    let mut at = 0;
+    while at < elements * 3 {
+        at += Edit::copy_range(&*c).unwrap().copy_range((a, at), (b, at), elements * 3 - at).unwrap();
+    }
+    let set = |id| c.defined(id, &[0], &[elements]).unwrap().unwrap();
+    assert_eq!((set(b), set(a).elements()), (set(a), 6));
+    assert!(bytes(&*c, a) == bytes(&*c, b));
+}
+
+/// `"undefine":"fill"` did nothing if nothing else changed; a fill value of strings defined all.
+#[test]
+fn undefined_elements_follow_the_fill_value() {
+    let c = open(&empty());
+    let mut m = Model::new(9, 11, 0);
+    let id = c.create_dataset(c.root(), b"d", &sparse("map", 9, 11, 0)).unwrap();
+    c.write(id, 0, &[0, 0, 5, 0, 0, 0]).unwrap();
+    m.write(2, &[5, 0]);
+    c.change_dataset(id, DatasetSpec { undefine_fill: true, ..DatasetSpec::default() }, Elements::Kept).unwrap();
+    m.check(&c, id, &mut Random(1));
+    let text = |value: &str| {
+        let form = [&(value.len() as u32).to_le_bytes(), value.as_bytes()].concat();
+        Some(FillSpec::Value(NewValue::plain(parse_datatype("str").unwrap(), Shape::Scalar, form)))
+    };
+    let strings =
+        DatasetSpec { layout: Some("sparse".into()), chunks: Some(ChunksSpec::Dims(vec![3])), fillvalue: text("ff"), ..spec("str", &[6]) };
+    let v = c.create_dataset(c.root(), b"v", &strings).unwrap();
+    c.hold(v);
+    c.set_size(v, 0).unwrap();
+    c.write(v, 0, b"a\nb\nc\nff\ne\nf\n").unwrap();
+    c.finish(v, true).unwrap();
+    c.release(v);
+    erase(&c).erase(v, &[1], &[2]).unwrap();
+    let runs = || {
+        let mut runs = Vec::new();
+        let set = c.defined(v, &[0], &[6]).unwrap().unwrap();
+        set.for_each_run(&[6], &mut |run| {
+            runs.push(run);
+            Ok(())
+        })
+        .unwrap();
+        runs
+    };
+    assert_eq!((bytes(&*c, v), runs()), (b"a\nff\nc\nff\ne\nf\n".to_vec(), vec![0..1, 2..6]));
+    c.change_dataset(v, DatasetSpec { fillvalue: text("gg"), ..DatasetSpec::default() }, Elements::Kept).unwrap();
+    assert_eq!((bytes(&*c, v), runs()), (b"a\ngg\nc\nff\ne\nf\n".to_vec(), vec![0..1, 2..6]));
+    c.change_dataset(v, DatasetSpec { fillvalue: text("ff"), undefine_fill: true, ..DatasetSpec::default() }, Elements::Kept).unwrap();
+    assert_eq!((bytes(&*c, v), runs()), (b"a\nff\nc\nff\ne\nf\n".to_vec(), vec![0..1, 2..3, 4..6]));
+}
+
+/// A sparse chunk was stored that no mount with the same cache could read.
+#[test]
+fn chunks_that_could_not_be_read_are_not_written() {
+    let c = open(&empty());
+    let large = DatasetSpec {
+        layout: Some("sparse".into()),
+        profile: Some("filter".into()),
+        chunks: Some(ChunksSpec::Dims(vec![1 << 26])),
+        ..spec("<f8", &[1 << 27])
+    };
+    let id = c.create_dataset(c.root(), b"d", &large).unwrap();
+    assert_eq!(errno(&c.write(id, 0, &[1; 8])), libc::EFBIG);
+    assert!(c.defined(id, &[0], &[1 << 27]).unwrap().unwrap().is_empty());
+}
+
+/// A copy of structured chunks takes the profile that takes its filters.
+#[test]
+fn structured_chunks_become_a_profile_that_takes_their_filters() {
+    let c = open(&empty());
+    let filter = |id: u16| FilterSpec { id, flags: 0, name: Vec::new(), cd_values: if id == 1 { vec![1] } else { Vec::new() } };
+    for (filters, profile) in [(vec![], "map"), (vec![2, 1], "map"), (vec![2], "filter"), (vec![3], "filter")] {
+        let name = format!("{filters:?}");
+        let filters = Some(filters.into_iter().map(filter).collect());
+        let spec = DatasetSpec { converts_layout: true, filters, ..sparse("structured", 9, 11, 0) };
+        let id = c.create_dataset(c.root(), name.as_bytes(), &spec).unwrap();
+        assert_eq!(Connector::dataset(&*c, id).unwrap().profile, Some(profile), "{name}");
+    }
+}
+
+/// A change of the fill value looked at every byte of the extent.
+#[test]
+fn a_new_fill_value_costs_what_is_there() {
+    let c = open(&empty());
+    let big = DatasetSpec { maxshape: None, chunks: Some(ChunksSpec::Dims(vec![64, 64])), ..sparse("map", 1 << 24, 1 << 24, 0) };
+    let id = c.create_dataset(c.root(), b"d", &big).unwrap();
+    c.write(id, 1 << 40, &[1; 8]).unwrap();
+    c.change_dataset(id, DatasetSpec { shape: None, maxshape: None, ..sparse("map", 1, 1, FILL) }, Elements::Kept).unwrap();
+    let content = c.content(id, Form::Main).unwrap();
+    assert_eq!(content.written(0).unwrap(), Some(1 << 40..(1 << 40) + 8));
+    let mut buf = [0; 12];
+    content.read((1 << 40) - 2, &mut buf).unwrap();
+    assert_eq!(buf, [7, 9, 1, 1, 1, 1, 1, 1, 1, 1, 7, 9]);
+}
+
+/// A few bytes in a chunk with filters took the memory of the whole chunk.
+#[test]
+fn few_bytes_of_a_filtered_chunk_take_little_memory() {
+    let c = open(&empty());
+    let deflate = FilterSpec { id: 1, flags: 0, name: Vec::new(), cd_values: vec![1] };
+    let large = DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![1 << 20])), filters: Some(vec![deflate]), ..spec("u1", &[4 << 20]) };
+    let id = c.create_dataset(c.root(), b"d", &large).unwrap();
+    c.write(id, 1 << 20, &[5; 100]).unwrap();
+    assert_eq!(c.state.read().dirty_bytes, 100);
+    Edit::commit(&*c).unwrap();
+    assert_eq!(bytes(&*c, id)[(1 << 20) - 1..(1 << 20) + 101], [[0].as_slice(), &[5; 100], &[0]].concat());
 }

@@ -37,6 +37,10 @@ impl IodConnector {
         covered: bool,
         f: impl FnOnce(&mut dyn ChunkImage, &mut Ranges) -> Option<()>,
     ) -> Result<()> {
+        if d.knows_defined() {
+            // It could not be read again.
+            self.check_changed(d)?;
+        }
         let is_dirty = matches!(state.changes.get(&key), Some(Change { body: Body::Dirty(_), .. }));
         let (mut image, mut ranges) = if is_dirty {
             match state.changes.remove(&key) {

@@ -4,7 +4,7 @@
 use super::parts::Parts;
 use super::traits::{ChunkFormat, Large, LargeReader, memory_len};
 use crate::base::{Address, Error, Result, buffers};
-use crate::dataset::chunk::image::{ChunkImage, Image};
+use crate::dataset::chunk::image::{ChunkImage, DenseImage, Image};
 use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces};
 use crate::dataset::chunk::source::ChunkSource;
 use crate::dataset::fill::FillPattern;
@@ -27,6 +27,18 @@ struct Prefix(Arc<Whole>);
 /// Opens the format, for a dataset without filters.
 pub(super) fn open(parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {
     Arc::new(Prefix(Arc::new(Whole { bytes: parts.chunk_bytes, fill: parts.fill.clone() })))
+}
+
+/// Filtered chunks that are a prefix in memory until they are encoded: what was written to a new
+/// one may be far less than a chunk.
+struct FilteredPrefix {
+    filtered: Arc<dyn ChunkFormat>,
+    whole: Arc<Whole>,
+}
+
+/// The format of chunks that `filtered` stores, for a dataset with filters.
+pub(super) fn filtered(filtered: Arc<dyn ChunkFormat>, parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {
+    Arc::new(FilteredPrefix { filtered, whole: Arc::new(Whole { bytes: parts.chunk_bytes, fill: parts.fill.clone() }) })
 }
 
 /// A chunk in memory: its first bytes.
@@ -185,6 +197,38 @@ impl ChunkFormat for Prefix {
         let other = || Error::corrupt("chunk", Address::UNDEF, "the decoded chunk is one of another format");
         let bytes = (image as Box<dyn Any>).downcast::<PrefixImage>().map(|mut image| std::mem::take(&mut image.bytes));
         Ok((bytes.map_err(|_| other())?, StoredForm::WHOLE))
+    }
+
+    fn open_large(&self, _reader: LargeReader<'_>) -> Result<Option<Large>> {
+        Ok(None)
+    }
+}
+
+impl ChunkFormat for FilteredPrefix {
+    fn has_variable_size(&self) -> bool {
+        true
+    }
+
+    fn is_plain(&self, _is_edge: bool) -> bool {
+        false
+    }
+
+    fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool {
+        let other = (other as &dyn Any).downcast_ref::<FilteredPrefix>();
+        other.is_some_and(|other| other.whole == self.whole && self.filtered.is_stored_like(&*other.filtered))
+    }
+
+    fn blank(&self, fill: Option<&FillPattern>) -> Result<Image> {
+        Prefix(self.whole.clone()).blank(fill)
+    }
+
+    fn decode(&self, source: &dyn ChunkSource, record: ChunkRecord, is_edge: bool) -> Result<Image> {
+        self.filtered.decode(source, record, is_edge)
+    }
+
+    fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {
+        let whole = image.into_dense().ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "the decoded chunk is not dense"))?;
+        self.filtered.encode(DenseImage::boxed(whole), is_edge)
     }
 
     fn open_large(&self, _reader: LargeReader<'_>) -> Result<Option<Large>> {

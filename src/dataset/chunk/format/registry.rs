@@ -18,5 +18,9 @@ pub(crate) fn open(parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {
 
 /// Opens the format of chunks that are values of a container of objects.
 pub(crate) fn open_value(parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {
-    if parts.pipeline.is_empty() { prefix::open(parts) } else { open(parts) }
+    if parts.pipeline.is_empty() {
+        return prefix::open(parts);
+    }
+    let format = open(parts);
+    if format.knows_defined() { format } else { prefix::filtered(format, parts) }
 }

@@ -92,8 +92,10 @@ impl CreateLayout for CreateSparse {
         self.0.sections().is_none()
     }
 
-    fn in_any_container(&self) -> Option<&'static dyn CreateLayout> {
-        Some(DEFAULT_SPARSE)
+    fn in_any_container(&self, filters: &[FilterSpec]) -> Option<&'static dyn CreateLayout> {
+        let chunks = NewChunks { dims: &[1], element_size: 1, fill: FillPattern::zero() };
+        let takes = |c: &&CreateSparse| c.0.sections().is_none() && c.0.stored_filters(&chunks, filters).is_ok();
+        CREATE_SPARSE.iter().find(takes).map(|c| c as &dyn CreateLayout)
     }
 
     fn allocation_time(&self) -> u8 {
