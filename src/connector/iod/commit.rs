@@ -141,7 +141,8 @@ impl IodConnector {
                 continue;
             }
             let ranges = ranges.clone();
-            let is_full = ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.memory());
+            let is_sparse = image.image().defined().is_some();
+            let is_full = !is_sparse && ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.memory());
             let in_cache = if let Data::Extent(extent) = &cell.data { Some(chunk_key(&dataset, extent)) } else { None };
             state.change_form(key, Body::Cell(cell), ranges);
             stored.extend(in_cache.map(|key| StoredImage { key, image, is_full }));

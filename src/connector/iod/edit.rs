@@ -94,21 +94,23 @@ impl Edit for IodConnector {
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
         let id = State::check_id(id)?;
-        let awaited = |state: &State| state.forms.contains_key(&id) || state.announced.contains_key(&id);
-        if !awaited(&self.state.read_recursive()) {
-            return Ok(false);
-        }
-        let finished = self.operate(|state| {
-            let done = self.finish_form(state, id, last);
-            // Another open file may write the rest.
-            if last && state.held.get(&id).copied().unwrap_or(0) <= 1 && state.forms.remove(&id).is_some() {
-                state.newlines.remove(&id);
-                self.changed(id);
-            }
-            done
-        })?;
+        let (has_form, is_announced) = {
+            let state = self.state.read_recursive();
+            (state.forms.contains_key(&id), state.announced.contains_key(&id))
+        };
+        let finished = has_form
+            && self.operate(|state| {
+                let done = self.finish_form(state, id, last);
+                // Another open file may write the rest.
+                if last && state.held.get(&id).copied().unwrap_or(0) <= 1 && state.forms.remove(&id).is_some() {
+                    state.newlines.remove(&id);
+                    self.changed(id);
+                }
+                done
+            })?;
         // An error here leaves the elements that were written.
-        self.operate(|state| self.apply_announced(state, id)).map(|applied| applied || finished)
+        let applied = is_announced && self.operate(|state| self.apply_announced(state, id))?;
+        Ok(finished || applied)
     }
 
     fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {

@@ -19,11 +19,25 @@ pub(crate) trait ChunkImage: Any + Debug + Send + Sync {
     fn memory(&self) -> u64;
 
     /// Copies the pieces `t` of a request to the request's buffer. `None`: a piece is out of range.
-    fn scatter(&self, grid: &ByteGrid, t: &ChunkPieces, buf: &mut [u8]) -> Option<()>;
+    fn scatter(&self, grid: &ByteGrid, t: &ChunkPieces, buf: &mut [u8]) -> Option<()> {
+        for p in &t.pieces {
+            for (at, to) in grid.rows(p) {
+                self.read(at, buf.get_mut(to..to.checked_add(p.len)?)?)?;
+            }
+        }
+        Some(())
+    }
 
     /// Copies the pieces `t` of a request from the request's buffer. `None`: a piece is out of
     /// range.
-    fn gather(&mut self, grid: &ByteGrid, t: &ChunkPieces, buf: &[u8]) -> Option<()>;
+    fn gather(&mut self, grid: &ByteGrid, t: &ChunkPieces, buf: &[u8]) -> Option<()> {
+        for p in &t.pieces {
+            for (at, from) in grid.rows(p) {
+                self.write(at, buf.get(from..from.checked_add(p.len)?)?)?;
+            }
+        }
+        Some(())
+    }
 
     /// Fills `buf` with the bytes from `at`. `None`: out of range.
     fn read(&self, at: u64, buf: &mut [u8]) -> Option<()>;

@@ -5,7 +5,6 @@ use super::parts::Parts;
 use super::traits::{ChunkFormat, Large, LargeReader, memory_len};
 use crate::base::{Address, Error, Result, buffers};
 use crate::dataset::chunk::image::{ChunkImage, DenseImage, Image};
-use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces};
 use crate::dataset::chunk::source::ChunkSource;
 use crate::dataset::fill::FillPattern;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
@@ -78,24 +77,6 @@ impl ChunkImage for PrefixImage {
 
     fn memory(&self) -> u64 {
         self.bytes.len() as u64
-    }
-
-    fn scatter(&self, grid: &ByteGrid, t: &ChunkPieces, buf: &mut [u8]) -> Option<()> {
-        for p in &t.pieces {
-            for (at, to) in grid.rows(p) {
-                self.read(at, buf.get_mut(to..to.checked_add(p.len)?)?)?;
-            }
-        }
-        Some(())
-    }
-
-    fn gather(&mut self, grid: &ByteGrid, t: &ChunkPieces, buf: &[u8]) -> Option<()> {
-        for p in &t.pieces {
-            for (at, from) in grid.rows(p) {
-                self.write(at, buf.get(from..from.checked_add(p.len)?)?)?;
-            }
-        }
-        Some(())
     }
 
     fn read(&self, at: u64, buf: &mut [u8]) -> Option<()> {

@@ -5,7 +5,6 @@ use crate::base::limits;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::image::{ChunkImage, Image};
-use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces};
 use crate::dataset::fill::FillPattern;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -229,24 +228,6 @@ impl ChunkImage for SparseImage {
     fn memory(&self) -> u64 {
         let pages = (self.pages.len() as u64).saturating_mul((PAGE_BYTES as u64).saturating_add(OVERHEAD_BYTES));
         pages.saturating_add(self.defined.blocks().saturating_mul(OVERHEAD_BYTES))
-    }
-
-    fn scatter(&self, grid: &ByteGrid, t: &ChunkPieces, buf: &mut [u8]) -> Option<()> {
-        for p in &t.pieces {
-            for (at, to) in grid.rows(p) {
-                self.read(at, buf.get_mut(to..to.checked_add(p.len)?)?)?;
-            }
-        }
-        Some(())
-    }
-
-    fn gather(&mut self, grid: &ByteGrid, t: &ChunkPieces, buf: &[u8]) -> Option<()> {
-        for p in &t.pieces {
-            for (at, from) in grid.rows(p) {
-                self.write(at, buf.get(from..from.checked_add(p.len)?)?)?;
-            }
-        }
-        Some(())
     }
 
     fn read(&self, at: u64, mut buf: &mut [u8]) -> Option<()> {
