@@ -238,6 +238,10 @@ impl Objects {
         self.again("write a pack", || self.store.put(&name, bytes))
     }
 
+    pub(super) fn delete_pack(&self, session: u64, pack: u32) -> Result<()> {
+        self.store.delete(&keys::pack_name(session, pack)).map_err(failed("delete a pack", 0))
+    }
+
     pub(super) fn settle(&self) -> Result<()> {
         self.store.settle().map_err(failed("write a pack", 0))
     }

@@ -68,12 +68,14 @@ pub struct PackWriter<'a> {
     session: &'a Session,
     buffer: Vec<u8>,
     pack: Option<u32>,
+    /// Packs that were stored, or may have been.
+    stored: Vec<u32>,
 }
 
 impl<'a> PackWriter<'a> {
     /// A writer of new packs.
     pub fn new(objects: &'a Objects, session: &'a Session) -> Self {
-        PackWriter { objects, session, buffer: Vec::new(), pack: None }
+        PackWriter { objects, session, buffer: Vec::new(), pack: None, stored: Vec::new() }
     }
 
     /// Adds bytes, fewer than 2^32.
@@ -96,6 +98,7 @@ impl<'a> PackWriter<'a> {
     /// Stores what was added.
     pub fn finish(&mut self) -> Result<()> {
         let Some(pack) = self.pack.take() else { return Ok(()) };
+        self.stored.push(pack);
         let stored = self.objects.put_pack(self.session.number, pack, &self.buffer);
         buffers::give(std::mem::take(&mut self.buffer));
         stored
@@ -103,8 +106,21 @@ impl<'a> PackWriter<'a> {
 
     /// [`PackWriter::finish`]; the packs of all writers are durable then, so that a commit does not
     /// wait for them.
-    pub fn settle(mut self) -> Result<()> {
+    pub fn settle(&mut self) -> Result<()> {
         self.finish()?;
         self.objects.settle()
+    }
+
+    /// Deletes the packs after an error, if the store is full: nothing refers to their extents, and
+    /// the next attempt needs their room.
+    pub fn give_up(self, why: &Error) {
+        if !matches!(why, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. }) {
+            return;
+        }
+        for pack in self.stored {
+            if let Err(e) = self.objects.delete_pack(self.session.number, pack) {
+                tracing::debug!("pack {pack} of session {} stays without use: {e}", self.session.number);
+            }
+        }
     }
 }

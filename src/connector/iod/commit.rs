@@ -51,7 +51,7 @@ impl IodConnector {
     pub(super) fn store_values(&self, state: &mut State) -> Result<()> {
         let Some(session) = state.session.clone() else { return Ok(()) };
         let (values, chunks) = (long_values(state), self.dirty_chunks(state)?);
-        let (longs, cells) = self.store_all(PackWriter::new(&self.container, &session), &values, &chunks)?;
+        let (longs, cells) = self.store_all(&session, &values, &chunks)?;
         // Not before the packs are there: after an error the values are still in memory.
         values_stored(state, values, longs);
         let stored = self.chunks_stored(state, chunks, cells);
@@ -70,7 +70,7 @@ impl IodConnector {
         if values.is_empty() && chunks.is_empty() {
             return Ok(());
         }
-        let (longs, cells) = self.store_all(PackWriter::new(&self.container, &session), &values, &chunks)?;
+        let (longs, cells) = self.store_all(&session, &values, &chunks)?;
         let mut state = self.state.write();
         values_stored(&mut state, values, longs);
         let stored = self.chunks_stored(&mut state, chunks, cells);
@@ -117,18 +117,13 @@ impl IodConnector {
     }
 
     /// Stores long values, and chunks encoded; returns where.
-    fn store_all(&self, mut packs: PackWriter<'_>, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
-        let place = |value: &LongValue| Ok(Cell { mask: value.mask, data: Data::Extent(packs.add(&value.bytes)?) });
-        let longs = values.iter().map(place).collect::<Result<Vec<_>>>()?;
-        let mut cells = Vec::with_capacity(chunks.len());
-        for group in chunks.chunks(ENCODED_AT_ONCE) {
-            for encoded in encode_all(group) {
-                let (bytes, mask) = encoded?;
-                cells.push(Cell { mask, data: placed(&mut packs, &bytes)? });
-            }
+    fn store_all(&self, session: &Session, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
+        let mut packs = PackWriter::new(&self.container, session);
+        let stored = put_all(&mut packs, values, chunks);
+        if let Err(e) = &stored {
+            packs.give_up(e);
         }
-        packs.settle()?;
-        Ok((longs, cells))
+        stored
     }
 
     /// Replaces chunks in memory by what is stored of them, unless they changed since; returns
@@ -410,6 +405,21 @@ struct StoredImage {
     image: SharedImage,
     /// It was written to its end.
     is_full: bool,
+}
+
+/// Puts long values and chunks, encoded, into packs, which are durable then; returns where.
+fn put_all(packs: &mut PackWriter<'_>, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
+    let place = |value: &LongValue| Ok(Cell { mask: value.mask, data: Data::Extent(packs.add(&value.bytes)?) });
+    let longs = values.iter().map(place).collect::<Result<Vec<_>>>()?;
+    let mut cells = Vec::with_capacity(chunks.len());
+    for group in chunks.chunks(ENCODED_AT_ONCE) {
+        for encoded in encode_all(group) {
+            let (bytes, mask) = encoded?;
+            cells.push(Cell { mask, data: placed(packs, &bytes)? });
+        }
+    }
+    packs.settle()?;
+    Ok((longs, cells))
 }
 
 /// A value in a record, or in a pack if it is long.

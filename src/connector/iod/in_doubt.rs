@@ -218,6 +218,42 @@ mod tests {
         assert!(commit_again() && !rules::breaking(Some(Rule::InDoubt), commit_again));
     }
 
+    /// Regression: each attempt on a full store left the packs that it could store, so there was
+    /// never room again.
+    #[test]
+    fn attempts_on_a_full_store_leave_no_packs() {
+        const LEN: u64 = 40 << 20;
+        let (store, faulty, c, _) = opened(Fault::Full);
+        let long = c.create_dataset(c.root(), b"long", &spec("u1", &[LEN])).unwrap();
+        let before = store.bytes();
+        faulty.fail_at((before + LEN / 2) as i64);
+        let data: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
+        // Chunks may be stored before the commit.
+        let is_full = |done: &Result<()>| matches!(done, Err(Error::Io { errno: libc::ENOSPC, .. }));
+        for (number, piece) in data.chunks(1 << 20).enumerate() {
+            let written = c.write(long, (number as u64) << 20, piece);
+            assert!(written.is_ok() || is_full(&written), "{written:?}");
+        }
+        for _ in 0..5 {
+            assert!(is_full(&c.commit()));
+        }
+        assert!(store.bytes() <= before + LEN / 2, "{} bytes", store.bytes());
+        let packs = store.bytes();
+        assert!(is_full(&c.commit()));
+        assert_eq!(store.bytes(), packs, "an attempt leaves nothing");
+        faulty.fail_at((before + LEN + (1 << 20)) as i64);
+        c.commit().unwrap();
+        faulty.heal();
+        // Some writes may have been refused.
+        for (number, piece) in data.chunks(1 << 20).enumerate() {
+            c.write(long, (number as u64) << 20, piece).unwrap();
+        }
+        c.close().unwrap();
+        let reader = open(&store);
+        assert!(bytes(&*reader, object(&reader, b"long")) == data);
+        assert_eq!(details(&checked(&store, true).unwrap()), Vec::<String>::new());
+    }
+
     /// Others commit while the store does not answer this writer.
     #[test]
     fn changes_without_an_answer_merge_with_those_of_others() {

@@ -21,6 +21,8 @@ pub enum Fault {
     /// From that request on, of any kind, there is no answer. All requests but creations are
     /// repeated by the store until its timeout.
     Silent,
+    /// The store takes so many bytes; requests that need more fail with `ENOSPC`.
+    Full,
 }
 
 /// A memory store with a fault at one of its changing requests.
@@ -51,7 +53,7 @@ impl FaultyStore {
         self.left.store(i64::MAX, Ordering::Relaxed);
     }
 
-    /// The fault occurs at the request of this number from now on.
+    /// The fault occurs at the request of this number from now on; a full store has so many bytes.
     pub fn fail_at(&self, number: i64) {
         self.left.store(number, Ordering::Relaxed);
     }
@@ -64,9 +66,16 @@ impl FaultyStore {
         }
     }
 
+    /// Errors: there is no room for `bytes` more.
+    fn check_room(&self, bytes: &[u8]) -> io::Result<()> {
+        let needed = self.store.bytes().saturating_add(bytes.len() as u64);
+        let is_full = self.fault == Fault::Full && i64::try_from(needed).is_ok_and(|needed| needed > self.left.load(Ordering::Relaxed));
+        if is_full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
+    }
+
     fn change<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self.fault {
-            Fault::Unreadable => return f(),
+            Fault::Unreadable | Fault::Full => return f(),
             Fault::Silent => return self.ask(false, f),
             Fault::Killed | Fault::LostReply | Fault::Outage => {}
         }
@@ -98,6 +107,7 @@ impl ObjectStore for FaultyStore {
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
+        self.check_room(bytes)?;
         self.change(|| self.store.put(key, bytes))
     }
 
@@ -105,6 +115,7 @@ impl ObjectStore for FaultyStore {
         if self.fault == Fault::Silent {
             return self.ask(true, || self.store.create(key, bytes));
         }
+        self.check_room(bytes)?;
         self.change(|| self.store.create(key, bytes))
     }
 

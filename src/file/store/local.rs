@@ -44,11 +44,24 @@ pub struct LocalStore {
     nonce: u64,
     /// Files of packs that were read last. Objects never change, so they stay right.
     open: Mutex<lru::LruCache<String, std::sync::Arc<File>>>,
-    /// Files that `put` did not sync, with their folders and the keys of those.
-    unsynced: Mutex<Vec<(File, Directory, String)>>,
+    unsynced: Mutex<Vec<Unsynced>>,
     /// A sync failed: the kernel reports that once, and bytes may be lost.
     is_failed: AtomicBool,
     counters: [AtomicU64; 3],
+}
+
+/// A file that `put` did not sync.
+struct Unsynced {
+    key: String,
+    file: File,
+    folder: Directory,
+}
+
+impl Unsynced {
+    /// The key of its folder.
+    fn folder_key(&self) -> &str {
+        self.key.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
 }
 
 impl LocalStore {
@@ -120,14 +133,14 @@ impl LocalStore {
             return Err(io::Error::from_raw_os_error(libc::EROFS));
         }
         let mut synced = "";
-        for (file, folder, name) in unsynced.iter() {
+        for one in unsynced.iter() {
             // Packs of one session have one folder.
-            let again = synced == name;
-            if let Err(e) = file.sync_all().and_then(|()| if again { Ok(()) } else { folder.sync() }) {
+            let again = synced == one.folder_key();
+            if let Err(e) = one.file.sync_all().and_then(|()| if again { Ok(()) } else { one.folder.sync() }) {
                 self.is_failed.store(true, Ordering::Release);
                 return Err(e);
             }
-            synced = name;
+            synced = one.folder_key();
         }
         unsynced.clear();
         Ok(())
@@ -215,7 +228,7 @@ impl ObjectStore for LocalStore {
         }
         let many = {
             let mut unsynced = self.unsynced.lock();
-            unsynced.push((file, folder, key.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned()));
+            unsynced.push(Unsynced { key: key.to_owned(), file, folder });
             unsynced.len() >= UNSYNCED_MAX
         };
         if many { self.sync_earlier() } else { Ok(()) }
@@ -282,7 +295,9 @@ impl ObjectStore for LocalStore {
 
     fn delete(&self, key: &str) -> io::Result<()> {
         self.count(0, 0);
+        // An open file would keep its room.
         self.open.lock().pop(key);
+        self.unsynced.lock().retain(|one| one.key != key);
         let (folder, name) = match self.place(key, false) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             found => found?,

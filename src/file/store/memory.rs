@@ -26,6 +26,11 @@ impl MemoryStore {
         self.objects.lock().keys().cloned().collect()
     }
 
+    /// Bytes of all objects.
+    pub fn bytes(&self) -> u64 {
+        self.objects.lock().values().fold(0, |sum, object| sum.saturating_add(object.len() as u64))
+    }
+
     fn count(&self, received: usize, sent: usize) {
         let [requests, bytes_in, bytes_out] = &*self.counters;
         requests.fetch_add(1, Ordering::Relaxed);
