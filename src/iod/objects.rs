@@ -238,7 +238,8 @@ impl Objects {
         self.again("write a pack", || self.store.put(&name, bytes))
     }
 
-    pub(super) fn delete_pack(&self, session: u64, pack: u32) -> Result<()> {
+    /// Deletes a pack that nothing refers to.
+    pub fn delete_pack(&self, session: u64, pack: u32) -> Result<()> {
         self.store.delete(&keys::pack_name(session, pack)).map_err(failed("delete a pack", 0))
     }
 

@@ -4,7 +4,7 @@ use super::access::{IodConnector, Running};
 use super::dataset::Dataset;
 use super::decoding::chunk_key;
 use super::image::{Body, Change, SharedImage, Unencoded, out_of_range};
-use super::in_doubt::is_retried;
+use super::in_doubt::{is_full, is_retried};
 use super::moves;
 use super::paths;
 use super::state::State;
@@ -131,6 +131,7 @@ impl IodConnector {
     fn chunks_stored(&self, state: &mut State, chunks: Vec<DirtyChunk>, cells: Vec<Cell>) -> Vec<StoredImage> {
         let mut stored = Vec::new();
         for (DirtyChunk { key, dataset, image }, cell) in chunks.into_iter().zip(cells) {
+            state.note_pack(&cell);
             let Some(Change { body: Body::Dirty(now), ranges }) = state.changes.get(&key) else { continue };
             if !Arc::ptr_eq(now, &image) {
                 continue;
@@ -167,10 +168,10 @@ impl IodConnector {
             return Ok(());
         }
         let done = self.try_commit(state);
-        if let Err(e) = &done
-            && !is_retried(e)
-        {
-            state.failed = Some(e.to_string());
+        match &done {
+            Err(e) if is_full(e) => self.free_unused_packs(state),
+            Err(e) if !is_retried(e) => state.failed = Some(e.to_string()),
+            _ => {}
         }
         done
     }
@@ -183,8 +184,11 @@ impl IodConnector {
             let entries = entries(state);
             let record = self.new_record(state, &entries)?;
             let outcome = self.container.append(&state.snapshot, &record);
-            if outcome.as_ref().is_err_and(is_retried) {
-                state.in_doubt.push(record.uuid);
+            if let Err(e) = &outcome
+                && is_retried(e)
+                && !self.is_without_room(e, record.version)
+            {
+                state.note_in_doubt(record.uuid);
             }
             if let Outcome::Committed(hash) = outcome? {
                 self.container.won_turn(&turn);
@@ -204,6 +208,7 @@ impl IodConnector {
         state.snapshot.advance(record, hash, entries)?;
         state.changes.clear();
         state.in_doubt.clear();
+        state.unpublished.clear();
         (state.dirty_bytes, state.moves_group) = (0, false);
         self.checkpoint_if_due(state);
         self.settle_packs(state);
@@ -384,6 +389,7 @@ fn long_values(state: &State) -> Vec<LongValue> {
 /// Replaces long values in memory by where they are stored, unless they changed since.
 fn values_stored(state: &mut State, values: Vec<LongValue>, cells: Vec<Cell>) {
     for (LongValue { key, bytes, .. }, cell) in values.into_iter().zip(cells) {
+        state.note_pack(&cell);
         let Some(Change { body: Body::Cell(now), ranges }) = state.changes.get(&key) else { continue };
         if now.mask == cell.mask && now.long().is_some_and(|now| Arc::ptr_eq(now, &bytes)) {
             let ranges = ranges.clone();

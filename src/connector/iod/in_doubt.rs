@@ -3,20 +3,42 @@
 //! Such a commit fails, and its changes stay in memory for the next commit. All attempts are for
 //! the version after the snapshot. When the record of that version is read, its UUID shows whether
 //! an attempt in doubt made it.
+//!
+//! A commit that found no room is not in doubt where the store is near. The packs of the changes
+//! that it did not commit stay for the next commit, but for those that nothing refers to any more.
 
 use super::access::IodConnector;
-use super::image::Body;
+use super::image::{Body, Change};
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::iod::rules::{Rule, keeps};
-use crate::iod::{Cell, Entry, Ranges, Record};
+use crate::iod::{Cell, Data, Entry, Ranges, Record};
+use std::collections::BTreeSet;
 
 /// True if a commit that failed may succeed later.
 pub(super) fn is_retried(e: &Error) -> bool {
     matches!(e, Error::Io { .. } | Error::Request { .. })
 }
 
+/// True if the store has no room.
+pub(super) fn is_full(e: &Error) -> bool {
+    matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. })
+}
+
 impl State {
+    /// Notes that a commit is in doubt: a record may refer to all packs.
+    pub(super) fn note_in_doubt(&mut self, record: [u8; 16]) {
+        self.in_doubt.push(record);
+        self.unpublished.clear();
+    }
+
+    /// Notes the pack of a value that was stored.
+    pub(super) fn note_pack(&mut self, cell: &Cell) {
+        if let Data::Extent(extent) = &cell.data {
+            self.unpublished.insert(extent.pack);
+        }
+    }
+
     /// True if a commit in doubt made `record`.
     pub(super) fn is_in_doubt(&self, record: &Record) -> bool {
         keeps(Rule::InDoubt) && self.in_doubt.contains(&record.uuid)
@@ -27,6 +49,7 @@ impl State {
     pub(super) fn rebase_on_own(&mut self, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
         let wanted = entries.iter().map(|entry| self.wanted(entry)).collect::<Result<Vec<_>>>()?;
         self.snapshot.advance(record, hash, entries)?;
+        self.unpublished.clear();
         for (entry, wanted) in entries.iter().zip(wanted) {
             match wanted {
                 Wanted::Committed => self.forget_change(&entry.key),
@@ -65,6 +88,25 @@ enum Wanted {
 }
 
 impl IodConnector {
+    /// True if the commit of a version failed with `e` because the store has no room, and its
+    /// record does not arrive later.
+    pub(super) fn is_without_room(&self, e: &Error, version: u64) -> bool {
+        is_full(e) && self.container.store().is_near() && matches!(self.container.read_record(version), Ok(None))
+    }
+
+    /// Deletes the packs of changes that were replaced since: the next commit needs their room.
+    pub(super) fn free_unused_packs(&self, state: &mut State) {
+        let Some(session) = state.session.as_ref().map(|session| session.number()).filter(|_| self.joined.is_none()) else { return };
+        let used: BTreeSet<u32> = state.changes.values().filter_map(|change| pack_of(change, session)).collect();
+        let unused: Vec<u32> = state.unpublished.difference(&used).copied().collect();
+        for pack in unused {
+            match self.container.delete_pack(session, pack) {
+                Ok(()) => drop(state.unpublished.remove(&pack)),
+                Err(e) => tracing::debug!("pack {pack} of session {session} stays without use: {e}"),
+            }
+        }
+    }
+
     /// While a commit is in doubt, checks without the lock of the state that the store answers.
     pub(super) fn check_answers(&self) -> Result<()> {
         let state = self.state.read_recursive();
@@ -74,6 +116,14 @@ impl IodConnector {
         let next = state.snapshot.version().saturating_add(1);
         drop(state);
         self.container.read_record(next).map(drop)
+    }
+}
+
+/// The pack of the session `session` that has the value of `change`.
+fn pack_of(change: &Change, session: u64) -> Option<u32> {
+    match &change.body {
+        Body::Cell(Cell { data: Data::Extent(extent), .. }) => (extent.session == session).then_some(extent.pack),
+        _ => None,
     }
 }
 
@@ -251,6 +301,34 @@ mod tests {
         c.close().unwrap();
         let reader = open(&store);
         assert!(bytes(&*reader, object(&reader, b"long")) == data);
+        assert_eq!(details(&checked(&store, true).unwrap()), Vec::<String>::new());
+    }
+
+    /// Regression: packs without a record filled the store when the values in them were gone.
+    #[test]
+    fn packs_of_values_that_are_gone_make_room_for_the_record() {
+        let (store, faulty, c, _) = opened(Fault::Full);
+        let before = store.bytes();
+        let fill = |name: &[u8]| {
+            let d = c.create_dataset(c.root(), name, &spec("u1", &[1 << 20])).unwrap();
+            c.write(d, 0, &vec![7; 1 << 20]).unwrap();
+        };
+        fill(b"a");
+        faulty.fail_at((before + (1 << 20) + 16) as i64);
+        let done = c.commit();
+        assert!(matches!(done, Err(Error::Io { operation: "commit", errno: libc::ENOSPC, .. })), "{done:?}");
+        assert!(store.bytes() >= before + (1 << 20), "the pack has room, its record has none");
+        c.unlink(c.root(), b"a", false).unwrap();
+        c.create_group(c.root(), b"g").unwrap();
+        assert!(failed(&c.commit()));
+        assert_eq!(store.bytes(), before);
+        c.commit().unwrap();
+        fill(b"b");
+        assert!(failed(&c.commit()));
+        faulty.fail_at((before + (3 << 20)) as i64);
+        c.close().unwrap();
+        let reader = open(&store);
+        assert_eq!((names(&reader), bytes(&*reader, object(&reader, b"b"))), (vec!["/b".into(), "/g".into(), "/old".into()], vec![7; 1 << 20]));
         assert_eq!(details(&checked(&store, true).unwrap()), Vec::<String>::new());
     }
 

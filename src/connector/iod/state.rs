@@ -14,7 +14,7 @@ use crate::iod::limits::value_max;
 use crate::iod::range::{KeyRange, Visit, is_empty, overlay};
 use crate::iod::{Cell, Container, Key, Ranges, Session, Snapshot, merge};
 use foldhash::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -113,6 +113,8 @@ pub(super) struct State {
     pub waiting: Waiting,
     /// UUIDs of records of the next version whose commit is in doubt.
     pub in_doubt: Vec<[u8; 16]>,
+    /// Packs of the session that no record can refer to yet.
+    pub unpublished: BTreeSet<u32>,
     /// Why nothing can be written any more.
     pub failed: Option<String>,
     /// Values before the operation under way changed them; `None`: it is not undone.
@@ -168,6 +170,7 @@ impl State {
             announced: HashMap::default(),
             waiting: Waiting::default(),
             in_doubt: Vec::new(),
+            unpublished: BTreeSet::new(),
             failed: None,
             undo: None,
             placeholder: Cell::inline(&[]),

@@ -130,4 +130,9 @@ impl ObjectStore for FaultyStore {
     fn delete(&self, key: &str) -> io::Result<()> {
         self.change(|| self.store.delete(key))
     }
+
+    /// A full store is a folder.
+    fn is_near(&self) -> bool {
+        self.fault == Fault::Full
+    }
 }
