@@ -92,6 +92,22 @@ impl NewValue {
     pub fn plain(datatype: Datatype, shape: Shape, bytes: Vec<u8>) -> NewValue {
         NewValue { datatype, shape, form: bytes, targets: Vec::new() }
     }
+
+    /// What sets `elements` in another container, where their type is `datatype`: at most
+    /// [`EXACT_BYTES_MAX`] bytes. `parts` reads what lies outside of them.
+    pub fn of(elements: &Elements<'_>, datatype: Datatype, parts: &dyn Parts) -> Result<NewValue> {
+        let (mut form, mut targets) = (Vec::new(), Vec::new());
+        let numbered = VariableForm::numbered(elements.datatype);
+        if numbered.is_verbatim() {
+            return Ok(NewValue::plain(datatype, elements.shape.clone(), elements.bytes.to_vec()));
+        }
+        let size = usize::try_from(elements.datatype.element_size()).unwrap_or(usize::MAX).max(1);
+        let mut budget = Budget::tight(EXACT_BYTES_MAX);
+        for element in elements.bytes.chunks_exact(size) {
+            numbered.numbered_within(element, parts, &mut budget, &mut targets, &mut form)?;
+        }
+        Ok(NewValue { datatype, shape: elements.shape.clone(), form, targets })
+    }
 }
 
 /// An attribute to be written.

@@ -8,7 +8,7 @@
 //! *Lines form*, for strings: the bytes up to the first NUL, and a newline.
 
 use super::datatype::{Class, Datatype, Member, Reference, ReferenceKind};
-use super::parts::{Budget, Limited, Parts};
+use super::parts::{Budget, Limited, Parts, Target};
 use super::{Address, Error, Result};
 
 /// Plan for walking elements of a datatype; made once, used for every element.
@@ -113,7 +113,7 @@ impl VariableForm {
     /// [`Error::Limit`] if longer than the limit.
     pub fn exact_len(&self, element: &[u8], limited: &Limited<'_>) -> Result<u64> {
         let mut budget = Budget::new(limited.limit);
-        let mut walk = Walk { parts: limited.parts, budget: &mut budget, out: None, len: 0 };
+        let mut walk = Walk { parts: limited.parts, budget: &mut budget, out: None, targets: None, len: 0 };
         walk.element(&self.plan, element)?;
         Ok(walk.len)
     }
@@ -126,7 +126,21 @@ impl VariableForm {
 
     /// Appends `element`'s exact form to `out`, within `budget`.
     pub fn exact_within(&self, element: &[u8], parts: &dyn Parts, budget: &mut Budget, out: &mut Vec<u8>) -> Result<()> {
-        let mut walk = Walk { parts, budget, out: Some(out), len: 0 };
+        let mut walk = Walk { parts, budget, out: Some(out), targets: None, len: 0 };
+        walk.element(&self.plan, element)
+    }
+
+    /// As [`VariableForm::exact_within`], with the number of its target, from 1 on, in place of
+    /// each reference; 0 if it is nil. Appends the targets to `targets`.
+    pub fn numbered_within(
+        &self,
+        element: &[u8],
+        parts: &dyn Parts,
+        budget: &mut Budget,
+        targets: &mut Vec<Target>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let mut walk = Walk { parts, budget, out: Some(out), targets: Some(targets), len: 0 };
         walk.element(&self.plan, element)
     }
 
@@ -338,6 +352,8 @@ struct Walk<'a, 'o> {
     parts: &'a dyn Parts,
     budget: &'a mut Budget,
     out: Option<&'o mut Vec<u8>>,
+    /// What the references name that are written as numbers.
+    targets: Option<&'o mut Vec<Target>>,
     len: u64,
 }
 
@@ -358,11 +374,22 @@ impl Walk<'_, '_> {
 
     fn element(&mut self, plan: &Plan, bytes: &[u8]) -> Result<()> {
         match plan {
+            Plan::Numbered(t, _) if self.targets.is_some() => self.reference(t, bytes),
             Plan::Verbatim | Plan::Zeroed | Plan::Numbered(..) => self.push(bytes),
             Plan::Variable { base_size, base } => self.variable(*base_size, base, bytes),
             Plan::Compound(parts) => self.compound(parts, bytes),
             Plan::Array(size, base) => self.each(*size, base, bytes),
         }
+    }
+
+    fn reference(&mut self, t: &Reference, bytes: &[u8]) -> Result<()> {
+        let target = self.parts.reference(t, bytes, self.budget)?;
+        let mut number = 0u32;
+        if let (Some(target), Some(targets)) = (target, self.targets.as_deref_mut()) {
+            targets.push(target);
+            number = u32::try_from(targets.len()).map_err(|_| Error::limit("value", Address::UNDEF, "it has 2^32 references"))?;
+        }
+        self.push(&number.to_le_bytes())
     }
 
     fn each(&mut self, size: usize, base: &Plan, bytes: &[u8]) -> Result<()> {

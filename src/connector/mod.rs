@@ -8,6 +8,7 @@ pub mod check;
 pub(crate) mod defined;
 pub mod edit;
 pub(crate) mod errors;
+pub mod exchange;
 mod id;
 mod info;
 pub mod iod;
@@ -222,6 +223,11 @@ pub trait Connector: Send + Sync {
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>>;
     /// Links of a group from position `start` (0 = first), each with the position after it.
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()>;
+    /// The first damage that was met in lists of the links and attributes of an object: they have
+    /// the rest.
+    fn damage(&self, _id: ObjectId) -> Option<Error> {
+        None
+    }
     /// The comment of an object, if it has one.
     fn comment(&self, _id: ObjectId) -> Result<Option<Vec<u8>>> {
         Ok(None)

@@ -64,6 +64,13 @@ fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 }
 
 impl DatasetSpec {
+    /// Leaves to the container how the dataset is stored. Without chunks an ordinary one could not
+    /// grow, so none of their dimensions stay.
+    pub fn forget_storage(&mut self) {
+        (self.layout, self.profile, self.chunks, self.allocation_time) = (None, None, None, None);
+        self.converts_layout = false;
+    }
+
     /// Errors: properties that contradict each other.
     pub fn check(&self) -> Result<()> {
         if self.null_space && (self.shape.is_some() || self.maxshape.is_some()) {

@@ -4,6 +4,7 @@ use super::changes::ChangeLog;
 use super::done::{Done, Invalidate};
 use super::edit::{ByteEditor, NameEditor, XattrEditor};
 use super::errno::errno;
+use super::model::ObjectModel;
 use super::mounted::Mounted;
 use super::name::NAME_MAX;
 use super::namespace::{Namespace, Node};
@@ -481,6 +482,10 @@ impl Operations for ContainerFs {
 
     fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
         Done::of(|invalidate| self.bytes.copy(from, to, len, invalidate))
+    }
+
+    fn model(&self, ino: Ino) -> FsResult<ObjectModel> {
+        ObjectModel::of((&self.mounted, &self.namespace, &self.changes), ino)
     }
 
     fn stored_chunks(&self, ino: Ino, referred: bool) -> FsResult<Option<StoredSource>> {

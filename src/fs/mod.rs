@@ -12,6 +12,7 @@ mod edit;
 mod errno;
 mod long_facts;
 pub mod memory;
+pub mod model;
 mod mounted;
 pub mod name;
 mod namespace;

@@ -1,6 +1,7 @@
 //! The operations of a mounted file system, without any FUSE type.
 
 use super::done::{Done, Invalidate};
+use super::model::ObjectModel;
 use super::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use super::types::{
     Attr, Caller, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Sight,
@@ -246,6 +247,12 @@ pub trait Operations: Send + Sync + 'static {
     /// the caller may read and write them.
     fn copy_range(&self, _from: (Handle, u64), _to: (Handle, u64), _len: u64) -> Done<u64> {
         Err(Errno(libc::EOPNOTSUPP)).into()
+    }
+
+    /// The object that `ino` shows, for a file system of another container. Errors: `EOPNOTSUPP`,
+    /// it shows none.
+    fn model(&self, _ino: Ino) -> FsResult<ObjectModel> {
+        Err(Errno(libc::EOPNOTSUPP))
     }
 
     /// The stored chunks of the dataset that `ino` shows element by element; `referred`: only if

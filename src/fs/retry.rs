@@ -1,13 +1,33 @@
 //! Repeats requests that meet a change of the container by another process.
 
+use super::errno::errno;
 use super::mounted::Mounted;
 use super::types::{Errno, FsResult};
+use crate::base::Error;
 
 /// Attempts of a request that meets changes, or cannot read something just then.
 pub const ATTEMPTS: u32 = 3;
 
+/// An error of an answer.
+pub trait Failure {
+    /// True if something could not be read: a change under way may be the cause.
+    fn is_unreadable(&self) -> bool;
+}
+
+impl Failure for Errno {
+    fn is_unreadable(&self) -> bool {
+        *self == Errno(libc::EIO)
+    }
+}
+
+impl Failure for Error {
+    fn is_unreadable(&self) -> bool {
+        errno(self).is_unreadable()
+    }
+}
+
 /// The answer of `f` in one state of the container. `undo` reverts what a discarded answer did.
-pub fn consistent<T>(mounted: &Mounted, f: impl Fn() -> FsResult<T>, undo: impl Fn(&T)) -> FsResult<T> {
+pub fn consistent<T, E: Failure>(mounted: &Mounted, f: impl Fn() -> Result<T, E>, undo: impl Fn(&T)) -> Result<T, E> {
     let Some(follow) = mounted.connector.follow() else { return f() };
     for _ in 1..ATTEMPTS {
         let state = follow.state();
@@ -17,9 +37,9 @@ pub fn consistent<T>(mounted: &Mounted, f: impl Fn() -> FsResult<T>, undo: impl 
                 undo(answer);
                 mounted.check_changed(follow, true);
             }
-            _ if follow.state() == state && !matches!(result, Err(Errno(libc::EIO))) => return result,
+            _ if follow.state() == state && !result.as_ref().is_err_and(Failure::is_unreadable) => return result,
             Ok(answer) => undo(answer),
-            Err(Errno(libc::EIO)) if follow.state() == state && !mounted.check_changed(follow, true) => return result,
+            Err(e) if e.is_unreadable() && follow.state() == state && !mounted.check_changed(follow, true) => return result,
             Err(_) => {}
         }
     }

@@ -8,6 +8,7 @@
 
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
+use crate::connector::exchange::{self, Object};
 use crate::connector::{Connector, DatasetInfo, ObjectId};
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -19,8 +20,6 @@ const NAME: &str = "defined";
 const FACT_BYTES: u64 = 60 << 10;
 /// Most facts of one dataset.
 const FACTS_MAX: usize = 64;
-/// Elements whose set is in memory at once, about.
-const STEP_ELEMENTS: u64 = 1 << 24;
 /// Most runs in one text.
 const RUNS_MAX: usize = 1 << 22;
 
@@ -110,9 +109,7 @@ pub fn whole(connector: &dyn Connector, id: ObjectId, limit: u64) -> Result<Opti
 }
 
 fn knows(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo) -> bool {
-    let Some(dims) = dataset.shape.dims().filter(|dims| !dims.is_empty()) else { return false };
-    let none = vec![0; dims.len()];
-    matches!(connector.defined(id, &none, &none), Ok(Some(_)))
+    exchange::knows_defined(Object { connector, id }, dataset)
 }
 
 /// Writes the text of a range of elements.
@@ -137,14 +134,10 @@ impl Writer {
 /// Calls `f` with the texts of about `limit` bytes that together describe all elements, until it
 /// returns false.
 fn texts(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo, limit: u64, f: &mut dyn FnMut(String) -> bool) -> Result<()> {
-    let dims = dataset.shape.dims().unwrap_or_default();
-    let (rows, row) = (dims.first().copied().unwrap_or(0), dims.iter().skip(1).fold(1u64, |n, d| n.saturating_mul(*d)));
-    let chunk_rows = dataset.chunks.as_ref().and_then(|chunk| chunk.first().copied()).unwrap_or(1).max(1);
-    let slab = chunk_rows.saturating_mul((STEP_ELEMENTS / row.saturating_mul(chunk_rows).max(1)).max(1));
     let mut writer = Writer { first: 0, at: 0, runs: String::new() };
     // The next steps may extend it.
     let mut last: Option<Range<u64>> = None;
-    let (mut from, mut more) = (0u64, true);
+    let (mut end, mut more) = (0u64, true);
     let mut put = |writer: &mut Writer, run: Range<u64>, more: &mut bool| {
         // A run takes 42 bytes at most, and the range as many.
         if *more && !writer.runs.is_empty() && (writer.runs.len() as u64).saturating_add(84) > limit {
@@ -153,25 +146,22 @@ fn texts(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo, limit: 
         }
         writer.add(&run);
     };
-    while from < rows && more {
-        let (mut first, mut end) = (vec![0; dims.len()], dims.to_vec());
-        let next = rows.min(from.saturating_add(slab));
-        if let (Some(first), Some(end)) = (first.first_mut(), end.first_mut()) {
-            (*first, *end) = (from, next);
+    for rows in exchange::slabs(dataset) {
+        if !more {
+            break;
         }
-        let set = connector.defined(id, &first, &end)?.unwrap_or_default();
-        set.for_each_run(dims, &mut |run| {
+        let (range, runs) = exchange::defined_runs(Object { connector, id }, dataset, &rows)?;
+        end = range.end;
+        for run in runs {
             match &mut last {
                 Some(last) if last.end == run.start => last.end = run.end,
                 _ => last.replace(run).into_iter().for_each(|run| put(&mut writer, run, &mut more)),
             }
-            Ok(())
-        })?;
-        from = next;
+        }
     }
     last.into_iter().for_each(|run| put(&mut writer, run, &mut more));
     if more {
-        f(writer.text(rows.saturating_mul(row)));
+        f(writer.text(end));
     }
     Ok(())
 }

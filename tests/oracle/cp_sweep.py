@@ -217,6 +217,61 @@ def refused(t, options, place):
     t.check(b"references differ" in done.stderr, f"a reference that leads out of the copy: {done.stderr.decode()}")
 
 
+def damaged_lists(t, options, place):
+    """Links and attributes that cannot be read are named, and the rest is copied."""
+    source = os.path.join(place, "lists.h5")
+    with h5py.File(source, "w", libver="latest") as f:
+        for n in range(30):
+            f.create_group(f"links/link-{n:04}")
+        f["links"].attrs.create("too large", np.zeros(9 << 20))
+        f["links"].attrs["small"] = 1
+        f.create_dataset("d", data=1).attrs.create("too large", np.zeros(9 << 20))
+        f["d"].attrs["small"] = 1
+    whole = open(source, "rb").read()
+    for what, damaged in (("attributes", False), ("links", True)):
+        data = bytearray(whole)
+        if damaged:
+            # The block of the heap that has it is damaged.
+            data[data.index(b"link-0017")] ^= 1
+        with open(source, "wb") as f:
+            f.write(data)
+        copy, local = os.path.join(place, f"lists-{what}.h5"), os.path.join(place, f"lists-{what}")
+        os.mkdir(local)
+        for path, destination in (("/links", copy + ":/"), ("/d", copy + ":/"), ("/links", local), ("/d", local)):
+            done = run(options, "cp", "-a", "--create" if destination.startswith(copy) else "--xattrs", f"{source}:{path}", destination, code=None)
+            t.check(done.returncode == 1 and b"the rest is copied" in done.stderr, f"damaged {what}: {path} to {destination}: {done.stderr[-300:]!r}")
+        with h5py.File(copy) as f:
+            t.equal((list(f["links"].attrs), f["d"][()]), (["small"], 1), f"damaged {what}: the rest")
+            t.check(0 < len(f["links"]) <= 30 and (len(f["links"]) < 30) == damaged, f"damaged {what}: the rest of the links")
+            t.equal(sorted(os.listdir(os.path.join(local, "links"))), sorted(f["links"]), f"damaged {what}: the rest in a directory")
+
+
+def many(t, options, place):
+    """More references and larger attributes than a description has, also to objects that are copied later."""
+    source, store, far = os.path.join(place, "many.h5"), "iod:" + os.path.join(place, "many-store"), "/z" + 19 * ("/" + "x" * 200) + "/far"
+    with h5py.File(source, "w", libver="latest") as f:
+        objects = [f.create_dataset(f"objects/{i}", data=i) for i in range(10)]
+        refs = np.array([o.ref for o in objects], dtype=h5py.ref_dtype)
+        f.create_dataset("references", data=np.tile(refs, 15_000), chunks=(1000,), dtype=h5py.ref_dtype)
+        # Targets that wait take 64 MiB.
+        f.create_dataset("a", data=np.tile(np.array([f.create_group(far).ref], dtype=h5py.ref_dtype), 20_000), dtype=h5py.ref_dtype)
+        f["objects"].attrs.create("large", np.arange(7 << 20, dtype="<f8"))
+        f["objects"].attrs.create("strings", ["text " * 10] * 100_000, dtype=h5py.string_dtype())
+        f["objects"].attrs.create("references", np.tile(refs, 10_000), dtype=h5py.ref_dtype)
+    run(options, "create", store)
+    copies = [os.path.join(place, name) for name in ("many-copy.h5", "many-back.h5")]
+    for a, b in ((source, copies[0]), (source, store), (store, copies[1])):
+        done = run(options, "cp", "-r", "--create", a + ":/", b + ":/", code=None)
+        t.equal((done.returncode, done.stderr[-300:]), (0, b""), f"many: {a} to {b}")
+    for path in copies:
+        with h5py.File(path) as f:
+            found, attributes = f["references"][:], f["objects"].attrs
+            t.check(all(f[found[i]].name == f"/objects/{i % 10}" for i in range(0, len(found), 997)) and len(found) == 150_000, f"many: references {path}")
+            t.check(f[f["a"][0]].name == far and f[f["a"][19_999]].name == far, f"many: references to what is copied later {path}")
+            t.check(np.array_equal(attributes["large"], np.arange(7 << 20)), f"many: a large attribute {path}")
+            t.check(attributes["strings"][99_999] == "text " * 10 and f[attributes["references"][99_999]].name == "/objects/9", f"many: attributes {path}")
+
+
 def into_files(t, options, place, rng):
     """A local tree to a new HDF5 file and back; as cp -a into a mount; rules; typed files."""
     local, back, typed = (os.path.join(place, n) for n in ("local", "back", "typed"))
@@ -586,6 +641,8 @@ def main():
         out_of_files(t, options, place)
         between_files(t, options, place)
         refused(t, options, place)
+        damaged_lists(t, options, place)
+        many(t, options, place)
         into_files(t, options, place, rng)
         existing(t, options, place)
         hostile(t, options, place)

@@ -4,6 +4,7 @@
 mod compound;
 mod derived;
 mod enumeration;
+pub(crate) mod make;
 mod numeric;
 mod references;
 mod simple;

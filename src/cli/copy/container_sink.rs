@@ -5,9 +5,11 @@
 //! there are rules, has its name from the start and is removed if it is not finished.
 
 use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
+use crate::base::Error;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error, is_below_control};
 use crate::cli::side::{Kind, Meta};
 use crate::cli::tree;
+use crate::fs::model::{Definition, ObjectModel, io_error};
 use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
 use crate::fs::{Changes, Creator, Entry, Errno, FsResult, Handle, Ino, OpenMode};
 use std::io;
@@ -19,8 +21,6 @@ use std::sync::Arc;
 const WRITE_BYTES: usize = 1 << 20;
 /// The view of exact forms.
 const EXACT: &[u8] = b"/.h5dir/exact";
-/// The fact that makes a directory a map.
-const MAP: &[u8] = b"user.h5dir.map";
 /// Opened for writing.
 const WRITE: OpenMode = OpenMode {
     read: false,
@@ -55,7 +55,7 @@ impl GroupDirectory {
         }
         let path = tree::absolute(path);
         let direct = rules || is_below_control(&path);
-        let map = types_of_map(container, held.ino())?.is_some();
+        let map = map_of(container, &held)?.is_some();
         Ok(GroupDirectory { container: container.clone(), held, path, direct, map })
     }
 
@@ -132,13 +132,24 @@ impl GroupDirectory {
     }
 }
 
-/// The fact of the types of the map `ino`; `None`: it is no map.
-fn types_of_map(container: &Container, ino: Ino) -> io::Result<Option<Vec<u8>>> {
-    match container.operations.getxattr(ino, MAP) {
-        Ok(types) => Ok(Some(types)),
-        Err(Errno(libc::ENODATA)) => Ok(None),
-        Err(e) => Err(error(e)),
+/// The definition of the map `held`; `None`: it is no map.
+fn map_of(container: &Container, held: &Held) -> io::Result<Option<Definition>> {
+    let Some(model) = container.model(held)? else { return Ok(None) };
+    Ok(Some(model.own_definition().map_err(|e| io_error(&e))?).filter(|definition| matches!(definition, Definition::Map(_))))
+}
+
+/// Makes the directory `held` the map that `map` defines.
+fn become_map(container: &Container, held: &Held, map: &Definition) -> io::Result<()> {
+    if map_of(container, held)?.as_ref() == Some(map) {
+        return Ok(());
     }
+    let model = container.model(held)?.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
+    model.define(map).map_err(|e| match e {
+        Error::Refused { errno: libc::ENOTEMPTY, .. } => {
+            io::Error::other("it is a map, and the destination is a directory that holds something else")
+        }
+        e => io_error(&e),
+    })
 }
 
 /// The error of making `name`. No link can have some names that a view shows, as `%2E`.
@@ -182,7 +193,7 @@ impl SinkDirectory for GroupDirectory {
 
     fn enter(&self, name: &[u8]) -> io::Result<Rc<dyn SinkDirectory>> {
         let held = self.hold(self.container.operations.lookup(self.held.ino(), name))?;
-        let map = types_of_map(&self.container, held.ino())?.is_some();
+        let map = map_of(&self.container, &held)?.is_some();
         Ok(self.below(name, held, map))
     }
 
@@ -193,29 +204,16 @@ impl SinkDirectory for GroupDirectory {
         Ok(self.below(name, self.hold(Ok(entry))?, false))
     }
 
-    fn make_map(&self, name: &[u8], types: &[u8], meta: &Meta, exists: bool) -> io::Result<Rc<dyn SinkDirectory>> {
+    fn make_map(&self, name: &[u8], map: &Definition, meta: &Meta, exists: bool) -> io::Result<Rc<dyn SinkDirectory>> {
         check_name(name)?;
         let (operations, ino) = (&self.container.operations, self.held.ino());
         let entry = if exists { operations.lookup(ino, name) } else { operations.mkdir(ino, name, creator(meta)).result };
         let held = self.hold(Ok(entry.map_err(|e| naming(e, name))?))?;
-        if types_of_map(&self.container, held.ino())?.as_deref() == Some(types) {
-            return Ok(self.below(name, held, true));
+        let made = become_map(&self.container, &held, map);
+        if made.is_err() && !exists {
+            let _ = operations.rmdir(ino, name).result;
         }
-        match set_xattr(&self.container, held.ino(), MAP, types) {
-            Ok(()) => Ok(self.below(name, held, true)),
-            Err(e) => {
-                if !exists {
-                    let _ = operations.rmdir(ino, name).result;
-                }
-                Err(match e.raw_os_error() {
-                    Some(libc::EOPNOTSUPP) => {
-                        io::Error::other("it is a map, and HDF5 files have none; copy it to a container in an object store")
-                    }
-                    Some(libc::ENOTEMPTY) => io::Error::other("it is a map, and the destination is a directory that holds something else"),
-                    _ => e,
-                })
-            }
-        }
+        made.map(|()| self.below(name, held, true))
     }
 
     fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>> {
@@ -350,6 +348,10 @@ impl Drop for ObjectFile {
 }
 
 impl SinkFile for ObjectFile {
+    fn model(&self) -> io::Result<ObjectModel> {
+        self.container.model(&self.held)?.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
     fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (ino, handle) = self.opened()?;
         let mut at = offset;

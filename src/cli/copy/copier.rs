@@ -1,19 +1,21 @@
 //! Copies a tree: object by object, with links between what was copied.
 
 use super::bytes;
-use super::describe::{self, Description, EXACT, Storage};
+use super::describe::{self, Description};
+use super::manner::Manner;
+use super::object::{self, TYPE_LOST, UNDEFINED_LOST, check_lists};
 use super::resume::Resume;
-use super::sink::{Finished, NewFile, NewLink, PLAIN_MODE_BITS, SinkDirectory};
-use super::stored;
+use super::sink::{Finished, NewFile, NewLink, SinkDirectory};
 use super::verify::Verifier;
 use crate::base::escape::escaped_bytes;
 use crate::cli::failure::reason;
 use crate::cli::process;
 use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::{Container, Held, ObjectSource, error};
-use crate::cli::side::{Content, DEFINED_XATTR, DEPTH_MAX, Kind, Meta, Source, fact};
+use crate::cli::side::{Content, DEFINED_XATTR, DEPTH_MAX, Kind, Meta, Source};
 use crate::cli::{print_error, tree};
 use crate::fs::StoredLink;
+use crate::fs::model::{Definition, Lost, ObjectModel, io_error};
 use crate::fs::types::ROOT;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -33,47 +35,6 @@ const COPIES_MAX: u32 = 8;
 const NOT_RECURSIVE: &str = "it is a directory; -r copies it with everything in it";
 /// Why a directory is not copied into one of its own.
 const INTO_ITSELF: &str = "a directory cannot be copied into itself";
-
-/// How files are copied.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Manner {
-    /// Directories are copied.
-    pub(super) recursive: bool,
-    /// Owners, and modes as they are, are kept.
-    pub(super) owner: bool,
-    /// Bits of modes that are not kept without `owner`.
-    pub(super) umask: u32,
-    /// Directories that are there get the attributes of their sources.
-    pub(super) archive: bool,
-    /// The destination was made for this copy.
-    pub(super) new_destination: bool,
-    /// Extended attributes are kept.
-    pub(super) xattrs: bool,
-    /// An attribute that the destination cannot have is a warning.
-    pub(super) xattrs_may_fail: bool,
-    /// Existing files stay as they are.
-    pub(super) no_clobber: bool,
-    /// What cannot be overwritten is replaced.
-    pub(super) force: bool,
-    /// How datasets are stored.
-    pub(super) storage: Storage,
-    /// The copy refers to the bytes of elements where they are, if it can.
-    pub(super) link: bool,
-}
-
-impl Manner {
-    /// Attributes of the copy of a file with those of `source`; `found`: those of the file that it
-    /// replaces.
-    fn attributes(&self, source: &Meta, found: Option<&Meta>) -> Meta {
-        let perm = match found.filter(|found| found.kind == Kind::Regular) {
-            _ if self.owner => source.perm,
-            // As with cp: what was private stays private.
-            Some(found) => found.perm & PLAIN_MODE_BITS,
-            None => source.perm & PLAIN_MODE_BITS & !self.umask,
-        };
-        Meta { perm, ..source.clone() }
-    }
-}
 
 /// The target of a symbolic link in the directory `here` to the directory `there`.
 fn relative(here: &[Vec<u8>], there: &[Vec<u8>]) -> Vec<u8> {
@@ -268,9 +229,11 @@ impl Copier {
             to.link(name, first, found.is_some())?;
             return Ok(true);
         }
-        let object = source.as_object().filter(|object| !object.is_form());
-        let typed_copy = object.filter(|_| to.as_object().is_some() && !to.holds_parts());
-        if let Some(object) = typed_copy.filter(|_| found.is_some())
+        let typed_copy = match source.as_object().filter(|_| to.as_object().is_some() && !to.holds_parts()) {
+            Some(object) => object.model()?.map(|model| (object, model)),
+            None => None,
+        };
+        if let Some((object, _)) = typed_copy.as_ref().filter(|_| found.is_some())
             && let Some(finished) = self.copied_before(object, to, name)?
         {
             if meta.links > 1 {
@@ -278,21 +241,27 @@ impl Copier {
             }
             return Ok(true);
         }
-        let description = match typed_copy {
-            Some(object) => describe::of_object(object, self.manner.storage)?,
-            None if self.manner.xattrs && to.takes_xattrs() && !to.holds_parts() => describe::of_xattrs(source)?,
-            None => Description::default(),
-        };
-        let typed = typed_copy.is_some() || to.as_object().is_some() && description.definition.is_some();
         let meta = &self.manner.attributes(meta, found);
-        let new = NewFile { name, meta, exists: found.is_some(), typed, force: self.manner.force };
-        let finished = self.fill(source, &new, to, &description, typed_copy)?;
+        let new = |typed| NewFile { name, meta, exists: found.is_some(), typed, force: self.manner.force };
+        let finished = match &typed_copy {
+            Some((object, model)) => {
+                let new = new(true);
+                self.fill_object(object, model, &new, to)?
+            }
+            None => {
+                let keeps = self.manner.xattrs && to.takes_xattrs() && !to.holds_parts();
+                let description = if keeps { describe::of_xattrs(source)? } else { Description::default() };
+                let new = new(to.as_object().is_some() && description.definition.is_some());
+                self.fill(source, &new, to, &description)?
+            }
+        };
         if meta.links > 1 {
             self.linked.insert(meta.identity, finished.clone());
         }
-        if let (Some(object), Finished::Object(copy), Some(container)) = (typed_copy, &finished, &self.container) {
+        if let (Some((object, _)), Finished::Object(copy), Some(container)) = (typed_copy, &finished, &self.container) {
             self.verifier.check(object, &self.current, container, copy)?;
         }
+        check_lists(source)?;
         Ok(true)
     }
 
@@ -303,6 +272,24 @@ impl Copier {
         Ok(Verifier::is_complete(object, container, &copy)?.then_some(Finished::Object(copy)))
     }
 
+    /// Makes the file `new` a copy of the object `model`, whose bytes `source` reads.
+    fn fill_object(
+        &mut self,
+        source: &ObjectSource,
+        model: &ObjectModel,
+        new: &NewFile<'_>,
+        to: &Rc<dyn SinkDirectory>,
+    ) -> io::Result<Finished> {
+        let mut file = to.make_file(new)?;
+        let manner = self.manner;
+        let (piece, mut progress) = self.progress();
+        let lost = object::copy((source, model), &mut *file, &manner, piece, &mut *progress)?;
+        drop(progress);
+        self.rest_done(lost);
+        file.set_meta(new.meta, manner.owner)?;
+        file.finish()
+    }
+
     /// Makes the file `new` with bytes and attributes of `source`.
     fn fill(
         &mut self,
@@ -310,7 +297,6 @@ impl Copier {
         new: &NewFile<'_>,
         to: &Rc<dyn SinkDirectory>,
         description: &Description,
-        object: Option<&ObjectSource>,
     ) -> io::Result<Finished> {
         let mut file = to.make_file(new)?;
         let into_container = to.as_object().is_some();
@@ -319,20 +305,8 @@ impl Copier {
             if into_container { set? } else { self.xattr_done(name, set)? }
         }
         if !(description.without_bytes && into_container) {
-            if description.exact {
-                file.use_exact_form();
-            }
-            let (bytes, objects, line) = (&mut self.bytes, self.objects, &mut self.line);
-            let uncommitted = &mut self.uncommitted.0;
-            let mut progress = |n| {
-                *bytes = bytes.saturating_add(n);
-                *uncommitted = uncommitted.saturating_add(n);
-                line.show(|| format!("{objects} objects, {} MiB", *bytes >> 20));
-            };
-            if !object.map_or(Ok(false), |object| stored::copy(object, &mut *file, self.manner.link, &mut progress))? {
-                let mut content = content(source, description, object)?;
-                bytes::copy(&mut *content, &mut *file, &mut self.piece, &mut progress)?;
-            }
+            let (piece, mut progress) = self.progress();
+            bytes::copy(&mut *source.open()?, &mut *file, piece, &mut *progress)?;
         }
         file.end_content()?;
         for (name, value) in &description.others {
@@ -343,12 +317,38 @@ impl Copier {
         file.finish()
     }
 
+    /// The buffer of a copy of bytes, and what counts them.
+    fn progress(&mut self) -> (&mut Vec<u8>, Box<dyn FnMut(u64) + '_>) {
+        let (bytes, objects, line) = (&mut self.bytes, self.objects, &mut self.line);
+        let uncommitted = &mut self.uncommitted.0;
+        let progress = move |n| {
+            *bytes = bytes.saturating_add(n);
+            *uncommitted = uncommitted.saturating_add(n);
+            line.show(|| format!("{objects} objects, {} MiB", *bytes >> 20));
+        };
+        (&mut self.piece, Box::new(progress))
+    }
+
+    /// Reports what the copy of an object did not get.
+    fn rest_done(&mut self, lost: Lost) {
+        if lost.undefined {
+            self.warn(UNDEFINED_LOST);
+            self.failures = self.failures.saturating_add(1);
+        }
+        if lost.named_type {
+            self.warn(TYPE_LOST);
+        }
+        for (name, why) in lost.attributes {
+            self.warn(&format!("attribute {} was not kept: {why}", escaped_bytes(&name)));
+        }
+    }
+
     /// Takes the result of setting the extended attribute `name`.
     fn xattr_done(&mut self, name: &[u8], done: io::Result<()>) -> io::Result<()> {
         match done {
             // The destination has no undefined elements.
             Err(e) if name.starts_with(DEFINED_XATTR) && e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                self.warn("elements that are undefined in the source are defined in the copy");
+                self.warn(UNDEFINED_LOST);
                 self.failures = self.failures.saturating_add(1);
                 Ok(())
             }
@@ -359,7 +359,7 @@ impl Copier {
             }
             // At its path is another type, or none: the copy has one of its own.
             Err(e) if name == describe::TYPES_XATTR && e.raw_os_error() == Some(libc::EINVAL) => {
-                self.warn("its named datatype is another one where it is copied to, so the copy has a type of its own");
+                self.warn(TYPE_LOST);
                 Ok(())
             }
             Err(e) => Err(with_context(&e, &format!("extended attribute {}", escaped_bytes(name)))),
@@ -403,16 +403,20 @@ impl Copier {
             to.make_link(name, &NewLink::Stored(StoredLink::Group(first.ino())), source.meta(), self.manner.owner, false)?;
             return Ok(Ok(true));
         }
-        let map = match source.as_object().filter(|object| !object.is_form() && to.as_object().is_some()) {
-            Some(object) => fact(object, "map")?,
+        let model = match source.as_object().filter(|_| to.as_object().is_some()) {
+            Some(object) => object.model()?,
             None => None,
         };
+        let map = model.map(|model| model.own_definition()).transpose().map_err(|e| io_error(&e))?;
+        let map = map.filter(|definition| matches!(definition, Definition::Map(_)));
         let meta = &self.manner.attributes(source.meta(), None);
         let below = match found {
             Some(there) if there.kind != Kind::Directory => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
-            found if map.is_some() => to.make_map(name, map.as_deref().unwrap_or_default(), meta, found.is_some())?,
-            None => to.make_directory(name, meta)?,
-            Some(_) => to.enter(name)?,
+            found => match (map, found) {
+                (Some(map), found) => to.make_map(name, &map, meta, found.is_some())?,
+                (None, None) => to.make_directory(name, meta)?,
+                (None, Some(_)) => to.enter(name)?,
+            },
         };
         if found.is_none() {
             self.made.insert(below.identity()?);
@@ -466,7 +470,7 @@ impl Copier {
             }
         }
         self.current = path.to_vec();
-        match self.describe_directory(source, to, new) {
+        match self.describe_directory(source, to, new).and_then(|()| check_lists(source)) {
             Ok(()) => Ok(()),
             Err(e) => self.failed(path, &e),
         }
@@ -474,18 +478,22 @@ impl Copier {
 
     /// Gives the directory `to` the attributes of `source`.
     fn describe_directory(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>, new: bool) -> io::Result<()> {
-        let object = source.as_object().filter(|object| !object.is_form()).filter(|_| to.as_object().is_some());
-        let description = match object {
-            Some(object) => describe::of_object(object, self.manner.storage)?,
-            None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
-            None => Description::default(),
+        let typed_copy = source.as_object().zip(to.as_object());
+        let models = match typed_copy {
+            Some((object, (container, copy))) => object.model()?.zip(container.model(copy)?),
+            None => None,
         };
-        for (name, value) in description.definition.iter().chain(&description.others) {
-            let set = to.set_xattr(name, value);
-            self.xattr_done(name, set)?;
-        }
-        if let (Some(object), Some((container, copy))) = (object, to.as_object()) {
+        if let Some((object, (container, copy))) = typed_copy
+            && let Some((model, model_of_copy)) = models
+        {
+            let lost = model_of_copy.take_rest(&model).map_err(|e| io_error(&e))?;
+            self.rest_done(lost);
             self.verifier.check(object, &self.current, container, copy)?;
+        } else if self.manner.xattrs && to.takes_xattrs() {
+            for (name, value) in describe::of_xattrs(source)?.into_others() {
+                let set = to.set_xattr(&name, &value);
+                self.xattr_done(&name, set)?;
+            }
         }
         if !new && !self.manner.archive {
             return Ok(());
@@ -550,14 +558,6 @@ impl Copier {
             self.failed(&path, &why)?;
         }
         Ok(())
-    }
-}
-
-/// The bytes of `source`, in the form that `description` needs.
-fn content(source: &dyn Source, description: &Description, object: Option<&ObjectSource>) -> io::Result<Box<dyn Content>> {
-    match object.filter(|_| description.exact) {
-        Some(object) => object.form(&[EXACT, object.path()].concat())?.open(),
-        None => source.open(),
     }
 }
 

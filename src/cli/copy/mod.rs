@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! copier    walks the sources            sink            what a destination can do
-//! describe  types, attributes            local_sink      a local directory
+//! manner    how files are copied         object          objects between containers
+//! describe  extended attributes          local_sink      a local directory
 //! stored    chunks as they are stored    container_sink  a group of a container
 //! bytes     data and holes               resume          interrupted copies
 //! verify    compares copies              whole           whole files as arguments
@@ -13,6 +14,8 @@ mod container_sink;
 mod copier;
 mod describe;
 mod local_sink;
+mod manner;
+mod object;
 mod resume;
 mod sink;
 mod stored;
@@ -38,9 +41,9 @@ use crate::fs::open::{Resolved, host_path};
 use crate::fs::spec::VersionName;
 use crate::fs::{MountSpec, open};
 use container_sink::GroupDirectory;
-use copier::{Copier, Manner, Stop};
-use describe::Storage;
+use copier::{Copier, Stop};
 use local_sink::LocalDirectory;
+use manner::{Manner, Storage};
 use sink::SinkDirectory;
 use std::io;
 use std::os::fd::AsFd;

@@ -3,6 +3,7 @@
 use crate::cli::side::Meta;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource};
 use crate::fs::StoredLink;
+use crate::fs::model::{Definition, ObjectModel};
 use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
 use std::io;
 use std::ops::Range;
@@ -59,9 +60,8 @@ pub(super) trait SinkDirectory {
     /// Makes a directory. Only its owner can use it until it gets the mode of `meta`.
     fn make_directory(&self, name: &[u8], meta: &Meta) -> io::Result<Rc<dyn SinkDirectory>>;
 
-    /// Makes a map of the types that the fact `types` describes; `exists`: the directory is there,
-    /// and must be such a map.
-    fn make_map(&self, _name: &[u8], _types: &[u8], _meta: &Meta, _exists: bool) -> io::Result<Rc<dyn SinkDirectory>> {
+    /// Makes a map that `map` defines; `exists`: the directory is there, and must be such a map.
+    fn make_map(&self, _name: &[u8], _map: &Definition, _meta: &Meta, _exists: bool) -> io::Result<Rc<dyn SinkDirectory>> {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
 
@@ -115,6 +115,11 @@ pub(super) trait SinkDirectory {
 
 /// A file that is being made. Dropped before it is finished, nothing of it is left.
 pub(super) trait SinkFile {
+    /// The object of a container that it is.
+    fn model(&self) -> io::Result<ObjectModel> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
     /// Writes `data` at `offset`.
     fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()>;
 

@@ -2,6 +2,7 @@
 
 use super::{Content, FACT_MAX, FACT_PREFIX, Kind, Meta, Source};
 use crate::cli::tree;
+use crate::fs::model::ObjectModel;
 use crate::fs::stored::StoredSource;
 use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, StoredLink, Whence};
 use std::io;
@@ -43,6 +44,15 @@ impl Container {
     /// Attributes of `ino`.
     pub(crate) fn meta_of(&self, ino: Ino) -> io::Result<Meta> {
         Ok(self.meta(&self.operations.getattr(ino).map_err(error)?))
+    }
+
+    /// The object that `held` shows; `None`: it shows none.
+    pub(crate) fn model(&self, held: &Held) -> io::Result<Option<ObjectModel>> {
+        match self.operations.model(held.ino) {
+            Ok(model) => Ok(Some(model)),
+            Err(Errno(libc::EOPNOTSUPP)) => Ok(None),
+            Err(e) => Err(error(e)),
+        }
     }
 
     /// Names in the directory `ino`, in any order.
@@ -140,6 +150,11 @@ impl ObjectSource {
     /// True if it is below `.h5dir`, where files are forms of objects.
     pub(crate) fn is_form(&self) -> bool {
         is_below_control(&self.path)
+    }
+
+    /// The object as its container models it; `None`: the file is a form of it, or a part.
+    pub(crate) fn model(&self) -> io::Result<Option<ObjectModel>> {
+        if self.is_form() { Ok(None) } else { self.container.model(&self.held) }
     }
 
     /// Its stored chunks, if it is a dataset that has some; `referred`: only if another container

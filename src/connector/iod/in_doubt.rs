@@ -328,7 +328,10 @@ mod tests {
         faulty.fail_at((before + (3 << 20)) as i64);
         c.close().unwrap();
         let reader = open(&store);
-        assert_eq!((names(&reader), bytes(&*reader, object(&reader, b"b"))), (vec!["/b".into(), "/g".into(), "/old".into()], vec![7; 1 << 20]));
+        assert_eq!(
+            (names(&reader), bytes(&*reader, object(&reader, b"b"))),
+            (vec!["/b".into(), "/g".into(), "/old".into()], vec![7; 1 << 20])
+        );
         assert_eq!(details(&checked(&store, true).unwrap()), Vec::<String>::new());
     }
 

@@ -107,7 +107,7 @@ impl IodConnector {
         }
         state.waiting.references.retain(|(dataset, n, _)| *dataset != id || !(first..end).contains(n));
         if state.waiting.references.len().saturating_add(all.len()) > WAITING_MAX {
-            return Err(Error::refused(libc::EINVAL, "too many references lead to objects that are not there"));
+            return Err(Error::refused(libc::EBUSY, "too many references lead to objects that are not there yet"));
         }
         for (n, entry) in (first..).zip(all) {
             if !self.put_reference(state, &d, n, &entry)? {

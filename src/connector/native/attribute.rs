@@ -34,18 +34,19 @@ pub struct Value {
 }
 
 /// Names of all attributes of `object`, each once, in creation order if the object tracks it, else
-/// ascending; no value is kept. An attribute that cannot be decoded at all is logged and left out.
-pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
+/// ascending; no value is kept. An attribute that cannot be decoded at all is logged and left out;
+/// also returns the first damage.
+pub fn names(object: &Object) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
     let mut out = Vec::new();
     let prefix = &object.header.prefix;
     let tracked = prefix.version != 1 && prefix.flags & header_flag::CREATION_TRACKED != 0;
-    each_ordered(object, &mut |a, order| out.push((a.name, order)))?;
+    let damage = each_ordered(object, &mut |a, order| out.push((a.name, order)))?;
     out.sort_unstable();
     out.dedup_by(|a, b| a.0 == b.0);
     if tracked {
         out.sort_by_key(|(_, order)| *order);
     }
-    Ok(out.into_iter().map(|(name, _)| name).collect())
+    Ok((out.into_iter().map(|(name, _)| name).collect(), damage))
 }
 
 /// Calls `f` with every attribute of `object` as it is stored. One that cannot be decoded at all is

@@ -298,6 +298,10 @@ impl Connector for Following {
         self.now().chunks(id)
     }
 
+    fn damage(&self, id: ObjectId) -> Option<Error> {
+        self.now().damage(id)
+    }
+
     fn comment(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
         self.now().comment(id)
     }

@@ -6,6 +6,7 @@ mod chunks;
 mod claims;
 pub mod content;
 pub mod create;
+mod damaged_lists;
 pub mod dataset;
 pub mod edit;
 pub mod external;
@@ -55,6 +56,7 @@ use crate::file::posix::PosixFile;
 use crate::format::message::{comment, link};
 use crate::format::object_header::kind as message;
 use crate::structures::group::{self, order};
+use damaged_lists::DamagedLists;
 use dataset::Dataset;
 use external::Neighbours;
 use file::HdfFile;
@@ -100,6 +102,7 @@ pub struct NativeConnector {
     paths: Mutex<std::collections::HashMap<u32, paths::Paths>>,
     /// Long lists of attribute names: a listing asks for them once for every few names.
     attribute_names: Mutex<LruCache<ObjectId, AttributeNames>>,
+    damaged_lists: DamagedLists,
     options: Options,
     /// Only of a file that may be changed.
     editing: Option<edit::Editing>,
@@ -141,6 +144,7 @@ impl NativeConnector {
             datasets: Mutex::new(LruCache::new(DATASETS_KEPT)),
             paths: Mutex::default(),
             attribute_names: Mutex::new(LruCache::new(LISTS_KEPT)),
+            damaged_lists: DamagedLists::new(),
             options,
             editing,
         })
@@ -344,7 +348,12 @@ impl Connector for NativeConnector {
         };
         let listed = group::list(&object.file.store, &storage, start, &mut show);
         members.announce();
-        listed.map(drop)
+        self.damaged_lists.note(group, listed?);
+        Ok(())
+    }
+
+    fn damage(&self, id: ObjectId) -> Option<Error> {
+        self.damaged_lists.of(id)
     }
 
     fn comment(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
@@ -477,7 +486,8 @@ impl Connector for NativeConnector {
             return Ok(names.clone());
         }
         let object = self.object(id)?;
-        let mut names = attribute::names(&object)?;
+        let (mut names, damage) = attribute::names(&object)?;
+        self.damaged_lists.note(id, damage);
         names.retain(|name| !ownership::is_hidden(name));
         if let Some(log) = self.log_of(&object.file) {
             names = names.iter().filter_map(|name| log.shown(Named::Attribute, name)).map(<[u8]>::to_vec).collect();

@@ -3,6 +3,7 @@
 use super::numbers::{is_root, root_of};
 use super::routes::Route;
 use super::trees_fs::TreesFs;
+use crate::fs::model::ObjectModel;
 use crate::fs::operations::KernelMemory;
 use crate::fs::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use crate::fs::types::{
@@ -327,6 +328,11 @@ impl Operations for TreesFs {
             let done = source.fs().copy_range((a, from.1), (b, to.1), len);
             Ok(source.done(done, |copied| copied))
         })
+    }
+
+    fn model(&self, ino: Ino) -> FsResult<ObjectModel> {
+        let at = self.at(ino)?;
+        at.fs().model(at.ino())
     }
 
     fn stored_chunks(&self, ino: Ino, referred: bool) -> FsResult<Option<StoredSource>> {

@@ -13,9 +13,9 @@
 //! | `[('a', '<i4'), ('b', '<f8')]`, `{'names': ...}`, `('<f8', (3,))` | compounds, arrays |
 //! | `{"class": ...}` | see `description` |
 
-use super::datatype_parts::{Maker, array, complex, compound, floating, integer, opaque, string};
 use super::node::{Fields, Node};
 use super::{description, invalid, not_supported, shown};
+use crate::base::datatype::make::{Maker, array, complex, compound, floating, integer, opaque, string};
 use crate::base::datatype::{
     Bitfield, ByteOrder, CharacterSet, Class, Compound, Datatype, EnumMember, Enumeration, Member, Name, StringPadding, Time,
 };

@@ -3,18 +3,14 @@
 //! Types inside may also be names ("base": "<i4"); an enumeration's members may be an object of
 //! numbers. The description does not tell a standard reference's kind: it becomes one to objects.
 
-use super::datatype_parts::{Maker, array, complex, compound, enumeration, floating, opaque, string};
 use super::elements::fixed;
 use super::node::{Fields, Node};
 use super::{integer, invalid, shown};
 use crate::base::Result;
+use crate::base::datatype::make::{Maker, array, complex, compound, enumeration, floating, opaque, string};
 use crate::base::datatype::{
-    Bitfield, ByteOrder, CharacterSet, Class, Datatype, FixedPoint, FloatingPoint, Normalization, Reference, ReferenceKind, StringPadding,
-    Time,
+    Bitfield, ByteOrder, CharacterSet, Class, Datatype, FixedPoint, FloatingPoint, Normalization, ReferenceKind, StringPadding, Time,
 };
-
-/// Bytes of a standard reference beyond the address in it.
-const STANDARD_REFERENCE: u32 = 10;
 
 /// The datatype `node` describes, an object with a "class", `depth` levels inside another
 /// description.
@@ -231,14 +227,13 @@ fn string_type(maker: Maker, f: &Fields<'_>) -> Result<Datatype> {
 }
 
 fn reference(maker: Maker, base: &str) -> Result<Datatype> {
-    let address = u32::from(maker.sizeof_addr);
-    let (version, size, kind, encoding) = match base {
-        "H5T_STD_REF_OBJ" => (1, address, ReferenceKind::Object1, 0),
-        "H5T_STD_REF_DSETREG" => (1, address.saturating_add(4), ReferenceKind::DatasetRegion1, 0),
-        "H5T_STD_REF" => (4, address.saturating_add(STANDARD_REFERENCE), ReferenceKind::Object2, 1),
+    let kind = match base {
+        "H5T_STD_REF_OBJ" => ReferenceKind::Object1,
+        "H5T_STD_REF_DSETREG" => ReferenceKind::DatasetRegion1,
+        "H5T_STD_REF" => ReferenceKind::Object2,
         other => return Err(invalid(format!("{} is no reference type", shown(other.as_bytes())))),
     };
-    Ok(Datatype::new(version, size, Class::Reference(Reference { kind, encoding })))
+    Ok(maker.reference(kind))
 }
 
 fn compound_type(maker: Maker, f: &Fields<'_>, depth: usize) -> Result<Datatype> {

@@ -10,7 +10,6 @@ mod dataset;
 #[cfg(test)]
 mod dataset_tests;
 mod datatype;
-mod datatype_parts;
 mod description;
 mod elements;
 mod filters;

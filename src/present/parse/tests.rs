@@ -6,7 +6,8 @@ use super::super::{numpy_dtype, type_json};
 use super::node::Node;
 use super::*;
 use crate::base::Result;
-use crate::base::datatype::{Class, Datatype};
+use crate::base::datatype::make::Maker;
+use crate::base::datatype::{Class, Datatype, ReferenceKind};
 use crate::base::parts::Limited;
 use crate::base::shape::Shape;
 use crate::base::value::Elements;
@@ -107,6 +108,25 @@ fn descriptions_come_back() {
         assert_eq!(back.to_bytes(), t.to_bytes(), "{name} {back:?} {t:?}");
     }
     assert!(same > 80, "{same}");
+}
+
+/// A copy in types is that of the description, and keeps what a description does not have: the kind
+/// of references.
+#[test]
+fn types_are_remade_as_their_descriptions_make_them() {
+    for (name, t) in types() {
+        let made = Maker { sizeof_addr: 8 }.remake(&t).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let described = parse_datatype(&description(&t)).unwrap();
+        if made.any(&|t| matches!(&t.class, Class::Reference(r) if r.kind != ReferenceKind::Object2 && r.is_standard())) {
+            assert_eq!(made.size, described.size, "{name}");
+        } else if name != "compound vlen" {
+            assert_eq!(made.to_bytes(), described.to_bytes(), "{name}");
+        }
+        // What follows a member of another size is moved; gaps stay.
+        let narrow = Maker { sizeof_addr: 4 }.remake(&t).unwrap();
+        assert_eq!(Maker { sizeof_addr: 8 }.remake(&narrow).unwrap().to_bytes(), made.to_bytes(), "{name}");
+        assert_eq!(narrow.size < made.size, made.contains_vlen() || made.contains_reference(), "{name}");
+    }
 }
 
 #[test]

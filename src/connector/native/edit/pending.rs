@@ -54,7 +54,7 @@ impl Change<'_> {
         if !left.0.is_empty() {
             let kept = pending.iter().filter_map(|(_, p)| p.attributes.as_ref()).map(UnresolvedAttributes::len);
             if kept.fold(left.len(), usize::saturating_add) > PENDING_MAX {
-                return Err(Error::refused(libc::EINVAL, "too many references lead to objects that are not there"));
+                return Err(Error::refused(libc::EBUSY, "too many references lead to objects that are not there yet"));
             }
             pending.change(id, |p| p.attributes = Some(left));
         }

@@ -188,7 +188,7 @@ impl Change<'_> {
         });
         if pending.iter().filter_map(|(_, p)| p.references.as_ref()).map(bytes).sum::<usize>() > WAITING_MAX {
             pending.change(id, |p| p.references = None);
-            return Err(invalid("too many references lead to objects that are not there"));
+            return Err(Error::refused(libc::EBUSY, "too many references lead to objects that are not there yet"));
         }
         Ok(())
     }

@@ -1,11 +1,18 @@
 //! Datatypes made of their parts.
 
-use super::invalid;
-use crate::base::datatype::{
+use super::{
     Array, ByteOrder, CharacterSet, Class, Complex, Compound, Datatype, EnumMember, Enumeration, FixedPoint, FloatingPoint, Member, Name,
-    Opaque, StringPadding, StringType, VariableLength, VariableLengthKind,
+    Opaque, Reference, ReferenceKind, StringPadding, StringType, VariableLength, VariableLengthKind,
 };
-use crate::base::{Result, limits};
+use crate::base::{Error, Result, limits};
+use std::borrow::Cow;
+
+/// Bytes of a standard reference beyond the address in it.
+const STANDARD_REFERENCE: u32 = 10;
+
+fn invalid(reason: impl Into<Cow<'static, str>>) -> Error {
+    Error::refused(libc::EINVAL, reason)
+}
 
 /// Makes datatypes for a file.
 #[derive(Clone, Copy)]
@@ -25,6 +32,61 @@ impl Maker {
         let base = Box::new(integer(1, ByteOrder::LittleEndian, false));
         let class = VariableLength { kind: VariableLengthKind::String, padding, charset, base };
         Datatype::new(1, self.variable_size(), Class::VariableLength(class))
+    }
+
+    /// References of a kind.
+    pub fn reference(self, kind: ReferenceKind) -> Datatype {
+        let address = u32::from(self.sizeof_addr);
+        let (version, size, encoding) = match kind {
+            ReferenceKind::Object1 => (1, address, 0),
+            ReferenceKind::DatasetRegion1 => (1, address.saturating_add(4), 0),
+            ReferenceKind::Object2 | ReferenceKind::DatasetRegion2 | ReferenceKind::Attribute => {
+                (4, address.saturating_add(STANDARD_REFERENCE), 1)
+            }
+        };
+        Datatype::new(version, size, Class::Reference(Reference { kind, encoding }))
+    }
+
+    /// The type `t` of another file, in the oldest version of the message that can state it.
+    /// Elements of both types have the same exact form.
+    pub fn remake(self, t: &Datatype) -> Result<Datatype> {
+        // The depth of the recursion is that of the message, which its decoder bounds.
+        match &t.class {
+            Class::FloatingPoint(f) => Ok(floating(*f, t.size)),
+            Class::FixedPoint(_) | Class::Bitfield(_) | Class::Time(_) | Class::String(_) | Class::Opaque(_) => {
+                Ok(Datatype::new(1, t.size, t.class.clone()))
+            }
+            Class::Reference(r) => Ok(self.reference(r.kind)),
+            Class::VariableLength(v) if v.kind == VariableLengthKind::String => Ok(self.variable_string(v.padding, v.charset)),
+            Class::VariableLength(v) => Ok(self.sequence(self.remake(&v.base)?)),
+            Class::Array(a) => array(a.dims.clone(), self.remake(&a.base)?),
+            Class::Complex(c) => complex(self.remake(&c.base)?),
+            Class::Enumeration(e) => {
+                let members = e.members().iter().map(|m| (m.name.bytes.clone(), m.value.clone()));
+                enumeration(self.remake(&e.base)?, members.collect())
+            }
+            Class::Compound(c) => self.remake_compound(t, c),
+        }
+    }
+
+    /// Members keep the gaps between them.
+    fn remake_compound(self, t: &Datatype, c: &Compound) -> Result<Datatype> {
+        let mut order: Vec<usize> = (0..c.members.len()).collect();
+        order.sort_by_key(|at| c.members.get(*at).map(|m| m.offset));
+        let mut members = vec![None; c.members.len()];
+        // Bytes by which what follows is moved.
+        let mut moved = 0i64;
+        let place = |offset: u64, moved: i64| offset.checked_add_signed(moved).and_then(|at| u32::try_from(at).ok());
+        let too_large = || invalid("a datatype is too large");
+        for at in order {
+            let (Some(member), Some(made)) = (c.members.get(at), members.get_mut(at)) else { continue };
+            let datatype = self.remake(&member.datatype)?;
+            let offset = place(member.offset.into(), moved).ok_or_else(too_large)?;
+            moved = moved.saturating_add(i64::from(datatype.size).saturating_sub(member.datatype.size.into()));
+            *made = Some((member.name.bytes.clone(), offset, datatype));
+        }
+        let size = place(t.size.into(), moved).ok_or_else(too_large)?;
+        compound(members.into_iter().flatten().collect(), size.into())
     }
 
     /// A variable-length sequence.

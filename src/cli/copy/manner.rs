@@ -1,0 +1,68 @@
+//! How files are copied.
+
+use super::sink::PLAIN_MODE_BITS;
+use crate::cli::side::{Kind, Meta};
+use crate::fs::model::Definition;
+
+/// How datasets of a copy are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// As they are.
+    Kept,
+    /// As they are, but those of a log as ordinary ones.
+    NoLog,
+    /// As new datasets of the destination, which has a log.
+    InLog,
+}
+
+impl Storage {
+    /// The definition of a copy that is stored so.
+    pub(super) fn of(self, definition: Definition) -> Definition {
+        match self {
+            Storage::Kept => definition,
+            Storage::NoLog => definition.without_log(),
+            Storage::InLog => definition.in_log(),
+        }
+    }
+}
+
+/// How files are copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    /// Directories are copied.
+    pub(super) recursive: bool,
+    /// Owners, and modes as they are, are kept.
+    pub(super) owner: bool,
+    /// Bits of modes that are not kept without `owner`.
+    pub(super) umask: u32,
+    /// Directories that are there get the attributes of their sources.
+    pub(super) archive: bool,
+    /// The destination was made for this copy.
+    pub(super) new_destination: bool,
+    /// Extended attributes are kept.
+    pub(super) xattrs: bool,
+    /// An attribute that the destination cannot have is a warning.
+    pub(super) xattrs_may_fail: bool,
+    /// Existing files stay as they are.
+    pub(super) no_clobber: bool,
+    /// What cannot be overwritten is replaced.
+    pub(super) force: bool,
+    /// How datasets are stored.
+    pub(super) storage: Storage,
+    /// The copy refers to the bytes of elements where they are, if it can.
+    pub(super) link: bool,
+}
+
+impl Manner {
+    /// Attributes of the copy of a file with those of `source`; `found`: those of the file that it
+    /// replaces.
+    pub(super) fn attributes(&self, source: &Meta, found: Option<&Meta>) -> Meta {
+        let perm = match found.filter(|found| found.kind == Kind::Regular) {
+            _ if self.owner => source.perm,
+            // As with cp: what was private stays private.
+            Some(found) => found.perm & PLAIN_MODE_BITS,
+            None => source.perm & PLAIN_MODE_BITS & !self.umask,
+        };
+        Meta { perm, ..source.clone() }
+    }
+}

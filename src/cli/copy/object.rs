@@ -1,0 +1,53 @@
+//! Copies an object of a container to another one, in types.
+
+use super::manner::Manner;
+use super::sink::SinkFile;
+use super::{bytes, stored};
+use crate::cli::side::Source;
+use crate::cli::side::container::ObjectSource;
+use crate::fs::model::{Definition, Lost, ObjectModel, io_error};
+use std::io;
+
+/// The view of exact forms.
+const EXACT: &[u8] = b"/.h5dir/exact";
+
+/// What is lost of undefined elements.
+pub(super) const UNDEFINED_LOST: &str = "elements that are undefined in the source are defined in the copy";
+/// What is lost of named datatypes.
+pub(super) const TYPE_LOST: &str = "its named datatype is another one where it is copied to, so the copy has a type of its own";
+
+/// Makes the new file `file` a copy of the object `model`, whose bytes `source` reads. Returns what
+/// it did not get.
+pub(super) fn copy(
+    (source, model): (&ObjectSource, &ObjectModel),
+    file: &mut dyn SinkFile,
+    manner: &Manner,
+    piece: &mut Vec<u8>,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<Lost> {
+    let copy = file.model()?;
+    let failed = |e| io_error(&e);
+    let definition = manner.storage.of(model.definition(&copy).map_err(failed)?);
+    copy.define(&definition).map_err(failed)?;
+    if let Definition::Dataset(_) = definition {
+        let exact = model.needs_exact_form().map_err(failed)?;
+        if exact {
+            file.use_exact_form();
+        }
+        if !stored::copy(source, file, manner.link, progress)? {
+            let mut content = if exact { source.form(&[EXACT, source.path()].concat())?.open()? } else { source.open()? };
+            bytes::copy(&mut *content, file, piece, progress)?;
+        }
+    }
+    file.end_content()?;
+    copy.take_rest(model).map_err(failed)
+}
+
+/// Errors: links or attributes of `source` could not be read, and are missing in the copy.
+pub(super) fn check_lists(source: &dyn Source) -> io::Result<()> {
+    let Some(model) = source.as_object().map(ObjectSource::model).transpose()?.flatten() else { return Ok(()) };
+    match model.damage() {
+        Some(e) => Err(io::Error::other(format!("the rest is copied, but not what is damaged: {e}; 'h5dir check' says more"))),
+        None => Ok(()),
+    }
+}

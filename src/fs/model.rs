@@ -1,0 +1,245 @@
+//! Objects as their containers model them: what `h5dir cp` moves between containers beside bytes.
+//!
+//! Errors have their reasons. No kernel shows the file systems of both sides, so stale copies are
+//! not noted.
+
+use super::changes::ChangeLog;
+use super::done::Invalidate;
+use super::errno::errno;
+use super::mounted::Mounted;
+use super::namespace::Namespace;
+use super::retry::consistent;
+use super::types::{Errno, FsResult, Ino};
+use crate::base::{Error, Result};
+use crate::connector::edit::{Edit, Elements, NewReference};
+pub use crate::connector::exchange::Definition;
+use crate::connector::exchange::{self, Object};
+use crate::connector::{ObjectId, ObjectKind};
+use crate::present;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An object of a file system.
+pub struct ObjectModel {
+    mounted: Arc<Mounted>,
+    namespace: Arc<Namespace>,
+    changes: Arc<ChangeLog>,
+    ino: Ino,
+    id: ObjectId,
+}
+
+/// What a copy did not get.
+#[derive(Debug, Default)]
+pub struct Lost {
+    /// Elements that are undefined in the source are defined.
+    pub undefined: bool,
+    /// A named datatype is another one where it is copied to: the copy has a type of its own.
+    pub named_type: bool,
+    /// Attributes that the container cannot have.
+    pub attributes: Vec<(Vec<u8>, Error)>,
+}
+
+/// The error of an operation without a reason.
+fn without_reason(Errno(errno): Errno) -> Error {
+    Error::refused(errno, io::Error::from_raw_os_error(errno).to_string())
+}
+
+/// Takes the result of setting references: too many may wait for objects.
+fn waiting(done: Result<()>) -> Result<()> {
+    match done {
+        Err(Error::Refused { errno: libc::EBUSY, .. }) => Ok(()),
+        done => done,
+    }
+}
+
+fn is_not_supported(e: &Error) -> bool {
+    matches!(e, Error::Refused { errno: libc::EOPNOTSUPP, .. })
+}
+
+impl ObjectModel {
+    /// The object of the node `ino`. Errors: `EOPNOTSUPP`, it shows none.
+    pub(super) fn of(parts: (&Arc<Mounted>, &Arc<Namespace>, &Arc<ChangeLog>), ino: Ino) -> FsResult<ObjectModel> {
+        let (mounted, namespace, changes) = parts;
+        let node = namespace.living(ino)?;
+        let is_object = node.item.view.edit().is_some_and(|view| view.is_object(&node.item));
+        let id = node.item.object().filter(|_| is_object).ok_or(Errno(libc::EOPNOTSUPP))?;
+        let is_map = || mounted.connector.info(id).is_ok_and(|info| info.kind == ObjectKind::Map);
+        if node.item.group().is_none() && is_map() {
+            // A pair of it.
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        Ok(ObjectModel { mounted: mounted.clone(), namespace: namespace.clone(), changes: changes.clone(), ino, id })
+    }
+
+    fn object(&self) -> Object<'_> {
+        Object { connector: &*self.mounted.connector, id: self.id }
+    }
+
+    /// What `f` reads of the object, in one state of its container.
+    fn read<T>(&self, f: impl Fn(Object<'_>) -> Result<T>) -> Result<T> {
+        consistent(&self.mounted, || f(self.object()), |_| ())
+    }
+
+    /// What a copy in the container of `to` shall be.
+    pub fn definition(&self, to: &ObjectModel) -> Result<Definition> {
+        self.definition_for(to.mounted.connector.reference_bytes())
+    }
+
+    /// What a copy in a container whose elements refer by 8 bytes shall be.
+    pub fn own_definition(&self) -> Result<Definition> {
+        self.definition_for(8)
+    }
+
+    fn definition_for(&self, sizeof_addr: u8) -> Result<Definition> {
+        self.read(|object| Definition::of(object, sizeof_addr))
+    }
+
+    /// Why links or attributes of the object are missing in the lists that were read.
+    pub fn damage(&self) -> Option<Error> {
+        self.object().connector.damage(self.id)
+    }
+
+    /// True if the bytes of a copy must be copied in the exact form.
+    pub fn needs_exact_form(&self) -> Result<bool> {
+        self.read(exchange::needs_exact_form)
+    }
+
+    /// What differs in the copy `to`; `None`: nothing.
+    pub fn difference(&self, to: &ObjectModel) -> Result<Option<&'static str>> {
+        self.read(|object| exchange::difference(object, to.object()))
+    }
+
+    /// Makes the object, which is new, what `definition` states.
+    pub fn define(&self, definition: &Definition) -> Result<()> {
+        let size = self.changes.size(self.id);
+        self.change(size, |edit| match definition {
+            Definition::Group => Ok(()),
+            Definition::Datatype(datatype) => edit.become_datatype(self.id, datatype, present::text(datatype).as_bytes()),
+            Definition::Map(types) => {
+                let none = || {
+                    Error::refused(libc::EOPNOTSUPP, "it is a map, and the container has none; copy it to a container in an object store")
+                };
+                edit.maps().ok_or_else(none)?.become_map(self.id, types)
+            }
+            Definition::Dataset(spec) => {
+                edit.keep_layout(self.id);
+                let done = edit.change_dataset(self.id, (**spec).clone(), Elements::Kept);
+                edit.note_description(self.id, done.as_ref().err());
+                done
+            }
+        })
+    }
+
+    /// Gives the object what `from` has beside its definition and its bytes. References to objects
+    /// that are not there yet are nil until they are; if too many wait so, the caller does this
+    /// again when all objects are there.
+    pub fn take_rest(&self, from: &ObjectModel) -> Result<Lost> {
+        let mut lost = Lost::default();
+        // None of it changes the size.
+        self.change(None, |edit| {
+            let kind = from.read(|object| Ok(object.connector.info(object.id)?.kind))?;
+            if kind == ObjectKind::Dataset {
+                waiting(self.take_references(from, edit))?;
+                lost.undefined = self.take_defined(from, edit)?;
+            }
+            if kind == ObjectKind::Group
+                && let Some(names) = from.read(exchange::created_links)?
+            {
+                edit.set_link_order(self.id, names)?;
+            }
+            waiting(self.take_attributes(from, edit, &mut lost.attributes))?;
+            for (attribute, path) in from.read(exchange::named_types)? {
+                match edit.use_datatype(self.id, attribute.as_deref(), &path) {
+                    // At its path is another type, or none.
+                    Err(Error::Refused { errno: libc::EINVAL, .. }) => lost.named_type = true,
+                    done => done?,
+                }
+            }
+            match from.read(|object| object.connector.comment(object.id))? {
+                Some(comment) => edit.set_comment(self.id, &comment),
+                None => Ok(()),
+            }
+        })?;
+        Ok(lost)
+    }
+
+    fn take_references(&self, from: &ObjectModel, edit: &dyn Edit) -> Result<()> {
+        let mut first = 0u64;
+        loop {
+            let batch: Vec<NewReference> = from.read(|object| exchange::references(object, first))?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let next = first.saturating_add(batch.len() as u64);
+            edit.set_references(self.id, first, batch)?;
+            first = next;
+        }
+    }
+
+    /// Returns whether elements that are undefined in `from` are defined.
+    fn take_defined(&self, from: &ObjectModel, edit: &dyn Edit) -> Result<bool> {
+        let d = from.read(|object| object.connector.dataset(object.id))?;
+        if !exchange::knows_defined(from.object(), &d) {
+            return Ok(false);
+        }
+        let knows = exchange::knows_defined(self.object(), &self.mounted.connector.dataset(self.id)?);
+        let erase = edit.erase().filter(|_| knows);
+        for rows in exchange::slabs(&d) {
+            let (range, runs): (Range<u64>, Vec<Range<u64>>) = from.read(|object| exchange::defined_runs(object, &d, &rows))?;
+            match erase {
+                Some(erase) => erase.set_defined(self.id, range, &runs)?,
+                None if exchange::is_whole(&range, &runs) => {}
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    fn take_attributes(&self, from: &ObjectModel, edit: &dyn Edit, lost: &mut Vec<(Vec<u8>, Error)>) -> Result<()> {
+        let names = from.read(|object| object.connector.attributes(object.id))?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let sizeof_addr = self.mounted.connector.reference_bytes();
+        // One value at a time is in memory. One that was removed meanwhile is left out.
+        let value = |name: &Vec<u8>| from.read(|object| exchange::attribute(object, name, sizeof_addr)).transpose();
+        match edit.set_attributes(self.id, &mut names.iter().filter_map(value)) {
+            Err(e) if is_not_supported(&e) => {}
+            done => return done,
+        }
+        // The others of them.
+        for name in names.iter() {
+            let Some(attribute) = value(name) else { continue };
+            match edit.set_attributes(self.id, &mut std::iter::once(attribute)) {
+                Err(e) if is_not_supported(&e) => lost.push((name.clone(), e)),
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the object by `f`. `size`: that before, if it may change.
+    fn change<T>(&self, size: Option<u64>, f: impl FnOnce(&dyn Edit) -> Result<T>) -> Result<T> {
+        let edit = self.mounted.editor().map_err(without_reason)?;
+        let _names = self.namespace.lock_alone(&[self.ino]);
+        let kind = || self.mounted.connector.info(self.id).map(|info| info.kind).ok();
+        let before = kind();
+        let done = f(edit).inspect_err(|e| self.mounted.reasons.note(self.id, e))?;
+        let mut unseen = Invalidate::default();
+        if kind() != before {
+            self.changes.kind_changed(self.id, &mut unseen);
+        }
+        self.changes.attribute_changed(self.id, size, &mut unseen);
+        Ok(done)
+    }
+}
+
+/// `e` as the operations of a file system return it: the errno alone where it decides what follows,
+/// else the reason.
+pub fn io_error(e: &Error) -> io::Error {
+    match errno(e).0 {
+        code @ (libc::ENOSPC | libc::EDQUOT | libc::EROFS) => io::Error::from_raw_os_error(code),
+        code => io::Error::new(io::Error::from_raw_os_error(code).kind(), e.to_string()),
+    }
+}
