@@ -10,6 +10,7 @@ use super::mounted::Mounted;
 use super::namespace::Namespace;
 use super::retry::consistent;
 use super::types::{Errno, FsResult, Ino};
+use super::views::Class;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference};
 pub use crate::connector::exchange::Definition;
@@ -65,7 +66,7 @@ impl ObjectModel {
         let is_object = node.item.view.edit().is_some_and(|view| view.is_object(&node.item));
         let id = node.item.object().filter(|_| is_object).ok_or(Errno(libc::EOPNOTSUPP))?;
         let is_map = || mounted.connector.info(id).is_ok_and(|info| info.kind == ObjectKind::Map);
-        if node.item.group().is_none() && is_map() {
+        if node.item.class == Class::File && is_map() {
             // A pair of it.
             return Err(Errno(libc::EOPNOTSUPP));
         }
@@ -117,9 +118,8 @@ impl ObjectModel {
             Definition::Group => Ok(()),
             Definition::Datatype(datatype) => edit.become_datatype(self.id, datatype, present::text(datatype).as_bytes()),
             Definition::Map(types) => {
-                let none = || {
-                    Error::refused(libc::EOPNOTSUPP, "it is a map, and the container has none; copy it to a container in an object store")
-                };
+                let none =
+                    || Error::refused(libc::EOPNOTSUPP, "it is a map, and HDF5 files have none; copy it to a container in an object store");
                 edit.maps().ok_or_else(none)?.become_map(self.id, types)
             }
             Definition::Dataset(spec) => {
