@@ -16,11 +16,6 @@ impl Drop for Left {
     }
 }
 
-#[test]
-fn long_strings_and_large_chunks_of_containers_take_bounded_memory() {
-    run_case("container_memory.py", "", &[]);
-}
-
 /// Runs a case of `tests/oracle/defined.py`.
 #[track_caller]
 fn case(name: &str) {
@@ -47,7 +42,7 @@ fn case_with(script: &str, name: &str, plugins: &Path) {
 
 /// Runs a case of a script with these environment variables.
 #[track_caller]
-fn run_case(script: &str, name: &str, variables: &[(&str, &str)]) {
+pub(super) fn run_case(script: &str, name: &str, variables: &[(&str, &str)]) {
     let place = Place::new();
     let at = place.mnt();
     let dir = at.parent().unwrap().to_path_buf();

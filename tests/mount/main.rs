@@ -26,6 +26,7 @@ mod json;
 mod links;
 mod listing;
 mod mappings;
+mod memory;
 mod modes;
 mod mount_helper;
 mod mounted;
