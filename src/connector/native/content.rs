@@ -4,7 +4,7 @@ use super::dataset::Dataset;
 use crate::base::Result;
 use crate::connector::{Content, FILL_BYTES_MAX};
 use crate::dataset::environment::Environment;
-use crate::dataset::layout::Seek;
+use crate::dataset::layout::{AlwaysTurn, BackgroundTurn, Seek};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -69,6 +69,7 @@ impl Content for FixedContent {
     }
 
     fn read_ahead(&self, at: u64, from: u64) -> u64 {
-        self.dataset.layout().read_ahead(&self.dataset.bytes, &self.environment, at, from)
+        let always: Arc<dyn BackgroundTurn> = Arc::new(AlwaysTurn);
+        self.dataset.layout().read_ahead(&self.dataset.bytes, &self.environment, at, from, &always)
     }
 }

@@ -1,7 +1,7 @@
 //! Contiguous layout: the elements are in one block of the file, allocated at the first write.
 
 use super::parts::Parts;
-use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
+use super::traits::{BackgroundTurn, DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
@@ -148,7 +148,7 @@ impl Layout for Contiguous {
         Ok(StoredVolume { bytes: if self.address.is_defined() { data.size } else { 0 }, packed: false })
     }
 
-    fn read_ahead(&self, data: &Arc<DatasetBytes>, _env: &Arc<Environment>, at: u64, from: u64) -> u64 {
+    fn read_ahead(&self, data: &Arc<DatasetBytes>, _env: &Arc<Environment>, at: u64, from: u64, _turn: &Arc<dyn BackgroundTurn>) -> u64 {
         let window = if data.store.driver().is_remote() { REMOTE_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
         let to = at.saturating_add(window).min(data.size);
         // Gives few large hints instead of many small ones.

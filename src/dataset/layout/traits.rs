@@ -37,6 +37,21 @@ pub struct DatasetBytes {
     pub(crate) store: Arc<Store>,
 }
 
+/// Runs work in the background that reads a dataset.
+pub trait BackgroundTurn: Send + Sync {
+    /// Runs `f` while the dataset does not change, or leaves it out.
+    fn run(&self, f: &mut dyn FnMut());
+}
+
+/// The turn of a dataset that nothing changes.
+pub struct AlwaysTurn;
+
+impl BackgroundTurn for AlwaysTurn {
+    fn run(&self, f: &mut dyn FnMut()) {
+        f();
+    }
+}
+
 /// Storage of one dataset's elements. Offsets and lengths are bytes of the dataset.
 ///
 /// Methods that change the dataset return the new data layout message if it changed; the caller
@@ -91,8 +106,8 @@ pub trait Layout: Any + Send + Sync {
     }
 
     /// Starts read-ahead for a sequential reader at `at`. Earlier calls covered bytes up to `from`.
-    /// Returns the end of the covered bytes.
-    fn read_ahead(&self, _data: &Arc<DatasetBytes>, _env: &Arc<Environment>, _at: u64, from: u64) -> u64 {
+    /// Returns the end of the covered bytes. `turn` runs what is done in the background.
+    fn read_ahead(&self, _data: &Arc<DatasetBytes>, _env: &Arc<Environment>, _at: u64, from: u64, _turn: &Arc<dyn BackgroundTurn>) -> u64 {
         from
     }
 

@@ -1,9 +1,11 @@
 //! The bytes of a dataset that may change: opened anew for each call.
 
 use super::super::NativeConnector;
+use super::super::dataset::Dataset;
+use crate::base::lock_order::{Locked, Rank};
 use crate::base::{Error, Result};
 use crate::connector::{Content, Form, ObjectId};
-use crate::dataset::layout::Seek;
+use crate::dataset::layout::{BackgroundTurn, Seek};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
@@ -75,8 +77,102 @@ impl Content for CurrentContent {
         self.with(|c| c.written(offset))
     }
 
-    fn read_ahead(&self, _at: u64, from: u64) -> u64 {
-        // Its tasks would run without the lock.
-        from
+    fn read_ahead(&self, at: u64, from: u64) -> u64 {
+        let Some(connector) = self.connector.upgrade() else { return from };
+        let _shared = connector.shared();
+        let Ok(open) = connector.dataset(self.id) else { return from };
+        let dataset = &open.dataset;
+        if dataset.datatype.contains_vlen() {
+            return from;
+        }
+        let turn = SharedTurn { connector: self.connector.clone(), id: self.id, dataset: Arc::downgrade(dataset) };
+        let turn: Arc<dyn BackgroundTurn> = Arc::new(turn);
+        dataset.layout().read_ahead(&dataset.bytes, &connector.options.environment, at, from, &turn)
+    }
+}
+
+/// The turn of a dataset that may change: background work has the lock of readers, and never waits
+/// for it, as the thread that has the lock alone may wait for the background.
+struct SharedTurn {
+    connector: Weak<NativeConnector>,
+    id: ObjectId,
+    /// What the work is for.
+    dataset: Weak<Dataset>,
+}
+
+impl BackgroundTurn for SharedTurn {
+    fn run(&self, f: &mut dyn FnMut()) {
+        let Some(connector) = self.connector.upgrade() else { return };
+        let Some(shared) = connector.editing.as_ref().and_then(|editing| editing.lock.try_read()) else { return };
+        let _shared = Locked::acquire(Rank::Structures, || shared);
+        // Another one stands for a dataset that changed.
+        let now = connector.datasets.lock().peek(&self.id).map(|open| Arc::downgrade(&open.dataset));
+        if now.is_some_and(|now| now.ptr_eq(&self.dataset)) {
+            f();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::editor;
+    use super::super::fault_tests::{bytes, writable};
+    use super::*;
+    use crate::connector::Connector;
+    use crate::connector::edit::Edit;
+    use crate::file::fault::{Fault, Plan};
+    use std::time::{Duration, Instant};
+
+    const CHUNK: usize = 64 << 10;
+    const CHUNKS: usize = 64;
+
+    /// A writable file with a deflated dataset.
+    fn deflated() -> (Arc<NativeConnector>, ObjectId) {
+        let c = writable(&Plan::new(0, 0, 0, Fault::Short));
+        let id = c.create_file(c.root(), b"d").unwrap();
+        let fact = format!(r#"{{"dtype": "u1", "shape": [{}], "chunks": [{CHUNK}], "filters": ["deflate 1"]}}"#, CHUNKS * CHUNK);
+        editor(&c).set_fact(id, "dataset", fact.as_bytes()).unwrap();
+        (c, id)
+    }
+
+    #[test]
+    fn the_next_chunks_of_a_writable_file_are_decoded_in_the_background() {
+        let (c, id) = deflated();
+        c.write(id, 0, &vec![7; CHUNKS * CHUNK]).unwrap();
+        c.commit().unwrap();
+        c.environment().forget_decoded();
+        assert!(c.content(id, Form::Main).unwrap().read_ahead(0, 0) > 0);
+        let begin = Instant::now();
+        while c.environment().cache.unread_bytes() == 0 && begin.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(c.environment().cache.unread_bytes() > 0);
+        assert!(bytes(&c, id) == vec![7; CHUNKS * CHUNK]);
+    }
+
+    /// Background work beside writes: readers get what was written last.
+    #[test]
+    fn chunks_that_change_while_they_are_decoded_ahead_are_read_anew() {
+        let (c, id) = deflated();
+        let mut want = vec![0u8; CHUNKS * CHUNK];
+        for round in 0..120usize {
+            let at = round * 7919 * 13 % (CHUNKS * CHUNK - CHUNK);
+            let value = (round % 250) as u8 + 1;
+            let content = c.content(id, Form::Main).unwrap();
+            content.read_ahead(0, 0);
+            c.write(id, at as u64, &vec![value; CHUNK]).unwrap();
+            want[at..at + CHUNK].fill(value);
+            content.read_ahead(at as u64, 0);
+            if round % 3 == 0 {
+                c.commit().unwrap();
+                c.environment().forget_decoded();
+            }
+            content.read_ahead(0, 0);
+            let mut found = vec![0; 2 * CHUNK];
+            let from = at.saturating_sub(CHUNK / 2);
+            let n = content.read(from as u64, &mut found).unwrap();
+            assert!(found[..n] == want[from..from + n], "round {round}");
+        }
+        assert!(bytes(&c, id) == want);
     }
 }

@@ -20,8 +20,8 @@ use crate::dataset::environment::Environment;
 use crate::dataset::index;
 use crate::dataset::layout::parts::Parts;
 use crate::dataset::layout::traits::{
-    CopyUnit, DatasetBytes, Definition, Description, DirtyList, Layout, Operation, Progress, Seek, StoredChunks, StoredVolume, WriteBack,
-    Written,
+    BackgroundTurn, CopyUnit, DatasetBytes, Definition, Description, DirtyList, Layout, Operation, Progress, Seek, StoredChunks,
+    StoredVolume, WriteBack, Written,
 };
 use crate::filter::Pipeline;
 use crate::format::message::data_layout::{DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, IndexInfo, Layout as Class};
@@ -169,8 +169,8 @@ impl Layout for Chunked {
         self.grid.chunk_bytes()
     }
 
-    fn read_ahead(&self, data: &Arc<DatasetBytes>, env: &Arc<Environment>, at: u64, from: u64) -> u64 {
-        read_ahead::read_ahead(self, data, env, at, from)
+    fn read_ahead(&self, data: &Arc<DatasetBytes>, env: &Arc<Environment>, at: u64, from: u64, turn: &Arc<dyn BackgroundTurn>) -> u64 {
+        read_ahead::read_ahead(self, (data, env, turn), at, from)
     }
 
     fn stored_chunks(&self) -> Option<&dyn StoredChunks> {

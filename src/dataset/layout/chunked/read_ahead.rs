@@ -4,7 +4,7 @@ use super::read::Chunked;
 use crate::dataset::chunk::format::READ_AHEAD_CHUNK_MAX_BYTES;
 use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::dataset::environment::Environment;
-use crate::dataset::layout::traits::DatasetBytes;
+use crate::dataset::layout::traits::{BackgroundTurn, DatasetBytes};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,12 +15,15 @@ const TASK_BYTES: u64 = 256 << 10;
 /// Most chunks considered by one call.
 const CALL_CHUNKS_MAX: u64 = 1024;
 
+/// A dataset, what all datasets share, and what runs tasks that read it.
+pub(super) type Background<'a> = (&'a Arc<DatasetBytes>, &'a Arc<Environment>, &'a Arc<dyn BackgroundTurn>);
+
 /// Decodes filtered chunks that begin between byte `from` and the end of the read-ahead window of a
 /// sequential reader at byte `at`. Returns the end of the bytes covered.
 ///
 /// The window is a slab of chunks if the cache has room: a reader of a slab reads each of its
 /// chunks until the slab's end, and the next slab is decoded meanwhile.
-pub(super) fn read_ahead(c: &Chunked, dataset: &Arc<DatasetBytes>, env: &Arc<Environment>, at: u64, from: u64) -> u64 {
+pub(super) fn read_ahead(c: &Chunked, (dataset, env, turn): Background<'_>, at: u64, from: u64) -> u64 {
     let (bytes, budget) = (c.grid.chunk_bytes(), env.cache.budget());
     if !c.format.has_variable_size() || bytes > (budget / 8).min(READ_AHEAD_CHUNK_MAX_BYTES) {
         return from;
@@ -29,7 +32,7 @@ pub(super) fn read_ahead(c: &Chunked, dataset: &Arc<DatasetBytes>, env: &Arc<Env
     let window = if slab <= budget / 4 { slab.max(WINDOW_MIN_BYTES) } else { WINDOW_MIN_BYTES };
     let end = at.saturating_add(window).min(dataset.size);
     let first = c.grid.first_chunk_from(from);
-    let mut task = ReadAheadTask::new(dataset, env);
+    let mut task = ReadAheadTask::new(dataset, env, turn);
     let mut done = end;
     for chunk in first..c.grid.first_chunk_from(end) {
         // Chunks that are not read yet take at most a quarter of the cache.
@@ -38,10 +41,10 @@ pub(super) fn read_ahead(c: &Chunked, dataset: &Arc<DatasetBytes>, env: &Arc<Env
             done = c.grid.first_byte_in(chunk, 0).unwrap_or(from);
             break;
         }
-        if !env.cache.contains(c.key(chunk)) {
+        if !env.cache.contains(c.key(chunk)) && env.dirty.get(c.key(chunk)).is_none() {
             task.add(chunk, bytes);
             if task.bytes >= TASK_BYTES {
-                std::mem::replace(&mut task, ReadAheadTask::new(dataset, env)).start();
+                std::mem::replace(&mut task, ReadAheadTask::new(dataset, env, turn)).start();
             }
         }
     }
@@ -53,13 +56,14 @@ pub(super) fn read_ahead(c: &Chunked, dataset: &Arc<DatasetBytes>, env: &Arc<Env
 struct ReadAheadTask {
     dataset: Arc<DatasetBytes>,
     env: Arc<Environment>,
+    turn: Arc<dyn BackgroundTurn>,
     chunks: Vec<u64>,
     bytes: u64,
 }
 
 impl ReadAheadTask {
-    fn new(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>) -> Self {
-        ReadAheadTask { dataset: dataset.clone(), env: env.clone(), chunks: Vec::new(), bytes: 0 }
+    fn new(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>, turn: &Arc<dyn BackgroundTurn>) -> Self {
+        ReadAheadTask { dataset: dataset.clone(), env: env.clone(), turn: turn.clone(), chunks: Vec::new(), bytes: 0 }
     }
 
     /// Decoded bytes of the chunks in all read-ahead tasks.
@@ -77,14 +81,18 @@ impl ReadAheadTask {
         if self.chunks.is_empty() {
             return;
         }
-        self.env.clone().pool.spawn(move || {
-            if let Some(c) = Chunked::of(&*self.dataset.layout) {
-                for &chunk in &self.chunks {
-                    // Errors are ignored: the reader of the chunk gets them.
-                    let _ = c.source(&self.env, &self.dataset.store, &ChunkPieces { chunk, pieces: Vec::new() });
-                }
+        self.env.clone().pool.spawn(move || self.turn.run(&mut || self.decode()));
+    }
+
+    /// Decodes the chunks, but those that are in memory.
+    fn decode(&self) {
+        let Some(c) = Chunked::of(&*self.dataset.layout) else { return };
+        for &chunk in &self.chunks {
+            if self.env.dirty.get(c.key(chunk)).is_none() {
+                // Errors are ignored: the reader of the chunk gets them.
+                let _ = c.source(&self.env, &self.dataset.store, &ChunkPieces { chunk, pieces: Vec::new() });
             }
-        });
+        }
     }
 }
 
