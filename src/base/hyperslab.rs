@@ -17,7 +17,7 @@ pub const UNLIMITED: u64 = u64::MAX;
 const STRUCTURE: &str = "hyperslab selection";
 
 /// One dimension of a regular hyperslab. Unit: coordinates; `count`: blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HyperslabDim {
     /// First coordinate of the first block.
     pub start: u64,

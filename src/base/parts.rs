@@ -7,7 +7,7 @@ use super::hyperslab::HyperslabDim;
 use super::{Address, Error, Result};
 
 /// What a reference names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     /// File that holds the object, if not that of the reference.
     pub file: Option<Vec<u8>>,
@@ -17,8 +17,26 @@ pub struct Target {
     pub part: Part,
 }
 
+impl Target {
+    /// Bytes of its names and of its part in memory, about.
+    pub fn memory(&self) -> usize {
+        let region = |region: &Region| match region {
+            Region::None | Region::All => 0,
+            Region::Points { coordinates: numbers, .. } | Region::Blocks { corners: numbers, .. } => numbers.len().saturating_mul(8),
+            Region::Regular(dims) => dims.len().saturating_mul(32),
+            Region::Opaque(bytes) => bytes.len(),
+        };
+        let part = match &self.part {
+            Part::Object => 0,
+            Part::Region(r) => region(r),
+            Part::Attribute(name) => name.len(),
+        };
+        self.file.as_ref().map_or(0, Vec::len).saturating_add(self.object.len()).saturating_add(part)
+    }
+}
+
 /// Part of an object that a reference names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Part {
     /// All of it.
     Object,
@@ -29,7 +47,7 @@ pub enum Part {
 }
 
 /// Elements of a dataset that a reference names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Region {
     /// Nothing.
     None,

@@ -3,7 +3,7 @@
 use super::datatype::Datatype;
 use super::parts::{Budget, Parts, Target};
 use super::shape::Shape;
-use super::variable_form::VariableForm;
+use super::variable_form::{NumberedTargets, VariableForm};
 use super::{Address, Error, Result};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl NewValue {
     /// What sets `elements` in another container, where their type is `datatype`: at most
     /// [`EXACT_BYTES_MAX`] bytes. `parts` reads what lies outside of them.
     pub fn of(elements: &Elements<'_>, datatype: Datatype, parts: &dyn Parts) -> Result<NewValue> {
-        let (mut form, mut targets) = (Vec::new(), Vec::new());
+        let (mut form, mut targets) = (Vec::new(), NumberedTargets::default());
         let numbered = VariableForm::numbered(elements.datatype);
         if numbered.is_verbatim() {
             return Ok(NewValue::plain(datatype, elements.shape.clone(), elements.bytes.to_vec()));
@@ -106,7 +106,15 @@ impl NewValue {
         for element in elements.bytes.chunks_exact(size) {
             numbered.numbered_within(element, parts, &mut budget, &mut targets, &mut form)?;
         }
-        Ok(NewValue { datatype, shape: elements.shape.clone(), form, targets })
+        Ok(NewValue { datatype, shape: elements.shape.clone(), form, targets: targets.into_list() })
+    }
+
+    /// [`NewValue::of`] a value that is not needed any more.
+    pub fn from_value(value: Value, datatype: Datatype) -> Result<NewValue> {
+        if VariableForm::numbered(&value.datatype).is_verbatim() {
+            return Ok(NewValue::plain(datatype, value.shape, value.bytes));
+        }
+        NewValue::of(&value.elements(), datatype, &*value.parts)
     }
 }
 

@@ -10,6 +10,10 @@
 use super::datatype::{Class, Datatype, Member, Reference, ReferenceKind};
 use super::parts::{Budget, Limited, Parts, Target};
 use super::{Address, Error, Result};
+use foldhash::HashMap;
+
+/// Memory of a target beside its path and its part, about.
+const TARGET_BYTES: u64 = 256;
 
 /// Plan for walking elements of a datatype; made once, used for every element.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +141,7 @@ impl VariableForm {
         element: &[u8],
         parts: &dyn Parts,
         budget: &mut Budget,
-        targets: &mut Vec<Target>,
+        targets: &mut NumberedTargets,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let mut walk = Walk { parts, budget, out: Some(out), targets: Some(targets), len: 0 };
@@ -347,13 +351,48 @@ impl Plan {
     }
 }
 
+/// What the references of a value name, each target once.
+#[derive(Default)]
+pub struct NumberedTargets {
+    list: Vec<Target>,
+    numbers: HashMap<Target, u32>,
+    /// Numbers of references that were met, as they are stored.
+    met: HashMap<(Reference, Vec<u8>), u32>,
+}
+
+impl NumberedTargets {
+    /// The targets, in the order of their numbers, which begin at 1.
+    pub fn into_list(self) -> Vec<Target> {
+        self.list
+    }
+
+    /// The number of what the reference `bytes` names; 0 if it is nil.
+    fn number(&mut self, t: &Reference, bytes: &[u8], parts: &dyn Parts, budget: &mut Budget) -> Result<u32> {
+        let met = (*t, bytes.to_vec());
+        if let Some(number) = self.met.get(&met) {
+            return Ok(*number);
+        }
+        let Some(target) = parts.reference(t, bytes, budget)? else { return Ok(0) };
+        if let Some(number) = self.numbers.get(&target) {
+            return Ok(*number);
+        }
+        // It is kept twice.
+        budget.output((target.memory() as u64).saturating_mul(2).saturating_add(TARGET_BYTES))?;
+        self.list.push(target.clone());
+        let number = u32::try_from(self.list.len()).map_err(|_| Error::limit("value", Address::UNDEF, "it has 2^32 references"))?;
+        self.numbers.insert(target, number);
+        self.met.insert(met, number);
+        Ok(number)
+    }
+}
+
 /// One pass over an element, which measures its exact form or writes it to `out`.
 struct Walk<'a, 'o> {
     parts: &'a dyn Parts,
     budget: &'a mut Budget,
     out: Option<&'o mut Vec<u8>>,
     /// What the references name that are written as numbers.
-    targets: Option<&'o mut Vec<Target>>,
+    targets: Option<&'o mut NumberedTargets>,
     len: u64,
 }
 
@@ -383,12 +422,8 @@ impl Walk<'_, '_> {
     }
 
     fn reference(&mut self, t: &Reference, bytes: &[u8]) -> Result<()> {
-        let target = self.parts.reference(t, bytes, self.budget)?;
-        let mut number = 0u32;
-        if let (Some(target), Some(targets)) = (target, self.targets.as_deref_mut()) {
-            targets.push(target);
-            number = u32::try_from(targets.len()).map_err(|_| Error::limit("value", Address::UNDEF, "it has 2^32 references"))?;
-        }
+        let Some(targets) = self.targets.as_deref_mut() else { return self.push(bytes) };
+        let number = targets.number(t, bytes, self.parts, self.budget)?;
         self.push(&number.to_le_bytes())
     }
 

@@ -14,11 +14,10 @@ use super::views::Class;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference};
 pub use crate::connector::exchange::Definition;
-use crate::connector::exchange::{self, Object};
+use crate::connector::exchange::{self, Object, Slab, Slabs};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// An object of a file system.
@@ -185,11 +184,12 @@ impl ObjectModel {
         }
         let knows = exchange::knows_defined(self.object(), &self.mounted.connector.dataset(self.id)?);
         let erase = edit.erase().filter(|_| knows);
-        for rows in exchange::slabs(&d) {
-            let (range, runs): (Range<u64>, Vec<Range<u64>>) = from.read(|object| exchange::defined_runs(object, &d, &rows))?;
+        let read = |slab: &Slab| from.read(|object| exchange::defined_runs(object, &d, slab));
+        let mut slabs = Slabs::of(&d);
+        while let Some((slab, runs)) = slabs.next(&read)? {
             match erase {
-                Some(erase) => erase.set_defined(self.id, range, &runs)?,
-                None if exchange::is_whole(&range, &runs) => {}
+                Some(erase) => erase.set_defined(self.id, slab.elements, &runs)?,
+                None if exchange::is_whole(&slab.elements, &runs) => {}
                 None => return Ok(true),
             }
         }

@@ -8,7 +8,7 @@
 
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
-use crate::connector::exchange::{self, Object};
+use crate::connector::exchange::{self, Object, Slabs};
 use crate::connector::{Connector, DatasetInfo, ObjectId};
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -146,12 +146,12 @@ fn texts(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo, limit: 
         }
         writer.add(&run);
     };
-    for rows in exchange::slabs(dataset) {
+    let mut slabs = Slabs::of(dataset);
+    while let Some((slab, runs)) = slabs.next(&|slab| exchange::defined_runs(Object { connector, id }, dataset, slab))? {
         if !more {
             break;
         }
-        let (range, runs) = exchange::defined_runs(Object { connector, id }, dataset, &rows)?;
-        end = range.end;
+        end = slab.elements.end;
         for run in runs {
             match &mut last {
                 Some(last) if last.end == run.start => last.end = run.end,

@@ -55,7 +55,7 @@ impl Opaque {
 }
 
 /// Target of a reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReferenceKind {
     /// An object, by its address (`hobj_ref_t`).
     Object1,
@@ -71,7 +71,7 @@ pub enum ReferenceKind {
 
 /// Properties of a reference datatype. An `H5R_ref_t` element states its own kind, whatever the
 /// datatype's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reference {
     /// Kind of the references.
     pub kind: ReferenceKind,

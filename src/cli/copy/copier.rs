@@ -31,6 +31,8 @@ const COMMIT_OBJECTS: u64 = 20_000;
 /// many paths.
 const COPIES_MAX: u32 = 8;
 
+/// Why a pair of a map is not copied into a group.
+const PAIR_WITHOUT_MAP: &str = "it is a pair of a map, without a type of its own; copy it into a map, or its bytes by 'h5dir cat'";
 /// Why a directory is not copied without -r.
 const NOT_RECURSIVE: &str = "it is a directory; -r copies it with everything in it";
 /// Why a directory is not copied into one of its own.
@@ -230,8 +232,11 @@ impl Copier {
             return Ok(true);
         }
         let typed_copy = match source.as_object().filter(|_| to.as_object().is_some() && !to.holds_parts()) {
-            Some(object) => object.model()?.map(|model| (object, model)),
-            None => None,
+            Some(object) if !object.is_form() => {
+                let model = object.model()?.ok_or_else(|| io::Error::other(PAIR_WITHOUT_MAP))?;
+                Some((object, model))
+            }
+            _ => None,
         };
         if let Some((object, _)) = typed_copy.as_ref().filter(|_| found.is_some())
             && let Some(finished) = self.copied_before(object, to, name)?

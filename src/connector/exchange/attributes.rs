@@ -16,7 +16,7 @@ pub fn attribute(object: Object<'_>, name: &[u8], sizeof_addr: u8) -> Result<Opt
     };
     let Some(value) = object.connector.attribute(object.id, name).map_err(unreadable)? else { return Ok(None) };
     let datatype = Maker { sizeof_addr }.remake(&value.datatype)?;
-    let value = NewValue::of(&value.elements(), datatype, &*value.parts).map_err(unreadable)?;
+    let value = NewValue::from_value(value, datatype).map_err(unreadable)?;
     Ok(Some(NewAttribute { name: name.to_vec(), value }))
 }
 

@@ -4,6 +4,7 @@
 //! references are equal, too, if their paths lead to one object of the container of the copy.
 
 use super::{Object, attributes, created_links, defined, definition, references};
+use crate::base::Error;
 use crate::base::datatype::make::Maker;
 use crate::base::value::NewValue;
 use crate::connector::edit::NewReference;
@@ -79,9 +80,14 @@ fn has_same_defined((from, d): (Object<'_>, &DatasetInfo), (to, copy): (Object<'
         return Ok(true);
     }
     let knows = defined::knows_defined(to, copy);
-    for rows in defined::slabs(d) {
-        let (range, runs) = defined::defined_runs(from, d, &rows)?;
-        let same = if knows { defined::defined_runs(to, copy, &rows)?.1 == runs } else { defined::is_whole(&range, &runs) };
+    let mut slabs = defined::Slabs::of(d);
+    while let Some((slab, runs)) = slabs.next(&|slab| defined::defined_runs(from, d, slab))? {
+        let same = match defined::defined_runs(to, copy, &slab) {
+            _ if !knows => defined::is_whole(&slab.elements, &runs),
+            // A large slab, as nothing is defined in the source.
+            Err(Error::Refused { errno: libc::EFBIG, .. }) => false,
+            found => found? == runs,
+        };
         if !same {
             return Ok(false);
         }

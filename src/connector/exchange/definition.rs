@@ -43,7 +43,7 @@ impl Definition {
                 let types = maps.types(id)?;
                 Ok(Definition::Map(MapTypes { key: maker.remake(&types.key)?, value: maker.remake(&types.value)? }))
             }
-            ObjectKind::Dataset => Ok(Definition::Dataset(Box::new(dataset(&connector.dataset(id)?, maker)?))),
+            ObjectKind::Dataset => Ok(Definition::Dataset(Box::new(dataset(&connector.dataset(id)?, connector.reference_bytes(), maker)?))),
             ObjectKind::Datatype => Ok(Definition::Datatype(maker.remake(&connector.datatype(id)?)?)),
             ObjectKind::Unknown => Err(refused("it is an object of an unknown kind, or cannot be read; 'h5dir check' says more")),
         }
@@ -75,8 +75,8 @@ fn refused(reason: &'static str) -> Error {
     Error::refused(libc::EOPNOTSUPP, reason)
 }
 
-/// What makes a dataset like `d`. Where its elements lie elsewhere the copy has its own.
-fn dataset(d: &DatasetInfo, maker: Maker) -> Result<DatasetSpec> {
+/// What makes a dataset like `d`, of a file whose references to objects have so many bytes. Where its elements lie elsewhere the copy has its own.
+fn dataset(d: &DatasetInfo, reference_bytes: u8, maker: Maker) -> Result<DatasetSpec> {
     if has_reference_in_sequence(&d.datatype, false) {
         return Err(refused("it has references inside sequences, which cannot be copied to another place"));
     }
@@ -85,6 +85,11 @@ fn dataset(d: &DatasetInfo, maker: Maker) -> Result<DatasetSpec> {
         return Err(Error::corrupt("dataset", Address::UNDEF, "its chunks have no size, or too large a one"));
     }
     let datatype = maker.remake(&d.datatype)?;
+    if datatype.contains_reference() && reference_bytes != maker.sizeof_addr {
+        return Err(refused(
+            "it has references, which take another number of bytes in the destination: one of both files has short addresses",
+        ));
+    }
     let dims = d.shape.dims();
     let is_known = |time: &u8| (1..=3).contains(time);
     let spec = DatasetSpec {

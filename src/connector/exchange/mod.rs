@@ -18,7 +18,7 @@ mod references;
 
 pub use attributes::{attribute, named_types};
 pub use compare::difference;
-pub use defined::{defined_runs, is_whole, knows_defined, slabs};
+pub use defined::{Slab, Slabs, defined_runs, is_whole, knows_defined};
 pub use definition::{Definition, needs_exact_form};
 pub use references::references;
 

@@ -1,7 +1,7 @@
 //! What the references of a dataset name.
 
 use super::Object;
-use crate::base::parts::{Budget, Part, Region, Target};
+use crate::base::parts::{Budget, Target};
 use crate::connector::Result;
 use crate::connector::edit::NewReference;
 use std::ops::ControlFlow;
@@ -22,26 +22,10 @@ pub fn references(object: Object<'_>, first: u64) -> Result<Vec<NewReference>> {
         return Ok(batch);
     }
     object.connector.references(object.id, first, &mut Budget::tight(LIMIT_BYTES), &mut |target| {
-        bytes = bytes.saturating_add(target.as_ref().map_or(0, len));
+        bytes = bytes.saturating_add(target.as_ref().map_or(0, Target::memory));
         batch.push(target.map_or(NewReference::Nil, NewReference::To));
         let is_full = batch.len() >= BATCH || bytes >= BATCH_BYTES;
         Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(batch)
-}
-
-/// Bytes of a target in memory, about.
-fn len(target: &Target) -> usize {
-    let region = |region: &Region| match region {
-        Region::None | Region::All => 0,
-        Region::Points { coordinates: numbers, .. } | Region::Blocks { corners: numbers, .. } => numbers.len().saturating_mul(8),
-        Region::Regular(dims) => dims.len().saturating_mul(32),
-        Region::Opaque(bytes) => bytes.len(),
-    };
-    let part = match &target.part {
-        Part::Object => 0,
-        Part::Region(r) => region(r),
-        Part::Attribute(name) => name.len(),
-    };
-    target.file.as_ref().map_or(0, Vec::len).saturating_add(target.object.len()).saturating_add(part)
 }
