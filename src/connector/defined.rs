@@ -35,6 +35,24 @@ impl Announced {
     }
 }
 
+/// The smallest block of a dataset of dimensions `dims` that has the elements with row-major numbers
+/// in `range`: its first coordinates, and those behind the last ones.
+pub(crate) fn covering_block(dims: &[u64], range: &Range<u64>) -> (Vec<u64>, Vec<u64>) {
+    let (mut first, mut end) = (vec![0; dims.len()], dims.to_vec());
+    let Some(last) = range.end.checked_sub(1).filter(|last| range.start <= *last) else { return (first.clone(), first) };
+    let mut inner = dims.iter().fold(1u64, |n, d| n.saturating_mul(*d));
+    for ((n, first), end) in dims.iter().zip(&mut first).zip(&mut end) {
+        inner = inner.checked_div(*n).unwrap_or(1).max(1);
+        let coordinate = |number: u64| (number / inner) % (*n).max(1);
+        (*first, *end) = (coordinate(range.start), coordinate(last).saturating_add(1));
+        // Numbers of several rows have all elements behind them.
+        if range.start / inner != last / inner {
+            break;
+        }
+    }
+    (first, end)
+}
+
 /// The error of a dataset that does not know which of its elements are defined.
 pub(crate) fn unknown() -> Error {
     Error::refused(libc::EOPNOTSUPP, "the dataset does not know which of its elements are defined")
@@ -73,4 +91,22 @@ pub(crate) fn fill_values(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_covers_a_range_and_little_more() {
+        let block = |dims: &[u64], range| covering_block(dims, &range);
+        assert_eq!(block(&[1, 100], 10..20), (vec![0, 10], vec![1, 20]));
+        assert_eq!(block(&[3, 100], 110..120), (vec![1, 10], vec![2, 20]));
+        assert_eq!(block(&[3, 100], 90..120), (vec![0, 0], vec![2, 100]));
+        assert_eq!(block(&[3, 4, 5], 20..25), (vec![1, 0, 0], vec![2, 1, 5]));
+        assert_eq!(block(&[3, 4, 5], 20..26), (vec![1, 0, 0], vec![2, 2, 5]));
+        assert_eq!(block(&[3, 4, 5], 0..60), (vec![0, 0, 0], vec![3, 4, 5]));
+        assert_eq!(block(&[7], 2..3), (vec![2], vec![3]));
+        assert_eq!(block(&[3, 4], 5..5), (vec![0, 0], vec![0, 0]));
+    }
 }

@@ -11,7 +11,7 @@ use super::state::State;
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
-use crate::connector::defined::{ANNOUNCED_RANGES_MAX, fill_values, unknown};
+use crate::connector::defined::{ANNOUNCED_RANGES_MAX, covering_block, fill_values, unknown};
 use crate::connector::edit::{CopyRange, Erase};
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::defined::{ChunkSets, EachSet, STEP_CHUNKS, local_block};
@@ -336,11 +336,7 @@ impl IodConnector {
         if !d.knows_defined() {
             return Err(unknown());
         }
-        let row = dims.iter().skip(1).fold(1u64, |n, d| n.saturating_mul(*d)).max(1);
-        let (mut first, mut end) = (vec![0; dims.len()], dims.clone());
-        if let (Some(first), Some(end)) = (first.first_mut(), end.first_mut()) {
-            (*first, *end) = (range.start / row, range.end.div_ceil(row).min(*end));
-        }
+        let (first, end) = covering_block(dims, range);
         let known = (&Sets::of(self, d, state)? as &dyn ChunkSets).elements(&first, &end)?.intersection(&run)?;
         let wanted = ElementSet::of_runs(dims, defined)?.intersection(&run)?;
         self.each_piece(state, d, &wanted.difference(&known)?, &mut |state, at, bytes| self.write_elements(state, d, at, bytes))?;

@@ -10,7 +10,7 @@ use super::super::Change;
 use crate::base::Result;
 use crate::base::element_set::ElementSet;
 use crate::connector::ObjectId;
-use crate::connector::defined::{ANNOUNCED_RANGES_MAX, fill_values, unknown};
+use crate::connector::defined::{ANNOUNCED_RANGES_MAX, covering_block, fill_values, unknown};
 use std::ops::Range;
 
 /// Elements, and bytes of elements, that one operation changes.
@@ -93,11 +93,7 @@ impl NativeConnector {
     fn known(&self, d: &Dataset, range: &Range<u64>) -> Result<ElementSet> {
         let definition = d.layout().definition().ok_or_else(unknown)?;
         let run = ElementSet::of_run(&d.space.dims, range);
-        let row = d.space.dims.iter().skip(1).fold(1u64, |n, d| n.saturating_mul(*d)).max(1);
-        let (mut first, mut end) = (vec![0; d.space.dims.len()], d.space.dims.clone());
-        if let (Some(first), Some(end)) = (first.first_mut(), end.first_mut()) {
-            (*first, *end) = (range.start / row, range.end.div_ceil(row).min(*end));
-        }
+        let (first, end) = covering_block(&d.space.dims, range);
         definition.defined(&d.bytes, &self.options.environment, &first, &end)?.intersection(&run)
     }
 
