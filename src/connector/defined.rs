@@ -35,8 +35,8 @@ impl Announced {
     }
 }
 
-/// The smallest block of a dataset of dimensions `dims` that has the elements with row-major numbers
-/// in `range`: its first coordinates, and those behind the last ones.
+/// The smallest block of a dataset of dimensions `dims` that has the elements with row-major
+/// numbers in `range`: its first coordinates, and those behind the last ones.
 pub(crate) fn covering_block(dims: &[u64], range: &Range<u64>) -> (Vec<u64>, Vec<u64>) {
     let (mut first, mut end) = (vec![0; dims.len()], dims.to_vec());
     let Some(last) = range.end.checked_sub(1).filter(|last| range.start <= *last) else { return (first.clone(), first) };

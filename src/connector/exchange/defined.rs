@@ -49,8 +49,8 @@ impl Slabs {
         Slabs { dims: dims.to_vec(), chunks: chunks.to_vec(), at: 0, total, len: SLAB_ELEMENTS }
     }
 
-    /// The next slab with the runs of its defined elements, which `read` finds; `None`: there are no
-    /// more elements.
+    /// The next slab with the runs of its defined elements, which `read` finds; `None`: there are
+    /// no more elements.
     pub fn next(&mut self, read: &dyn Fn(&Slab) -> Result<Vec<Range<u64>>>) -> Result<Option<(Slab, Vec<Range<u64>>)>> {
         while self.at < self.total {
             let slab = self.slab();

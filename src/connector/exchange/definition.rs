@@ -75,7 +75,8 @@ fn refused(reason: &'static str) -> Error {
     Error::refused(libc::EOPNOTSUPP, reason)
 }
 
-/// What makes a dataset like `d`, of a file whose references to objects have so many bytes. Where its elements lie elsewhere the copy has its own.
+/// What makes a dataset like `d`, of a file whose references to objects have `reference_bytes`.
+/// Where its elements lie elsewhere the copy has its own.
 fn dataset(d: &DatasetInfo, reference_bytes: u8, maker: Maker) -> Result<DatasetSpec> {
     if has_reference_in_sequence(&d.datatype, false) {
         return Err(refused("it has references inside sequences, which cannot be copied to another place"));
