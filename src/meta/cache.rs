@@ -13,7 +13,8 @@
 
 use super::dependencies::{self, Index, Key, Sources};
 use crate::base::{Address, Result};
-use foldhash::fast::RandomState;
+// The low bits of fast hashes divide neighbouring addresses unevenly in some processes.
+use foldhash::quality::RandomState;
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
