@@ -53,6 +53,8 @@ const AS_ROOT: &str = r#"
     trap clean EXIT
     mounted() { $as_user ./h5dir mount "$@" f.h5 mnt; device=$(awk -v at="$PWD/mnt" '$5 == at { print $3 }' /proc/self/mountinfo); }
     in_time() { timeout -s KILL 20 "$@"; }
+    # The daemon that umount did not find has closed the file.
+    closed() { until flock -n f.h5 true; do sleep 0.01; done; }
 
     # The daemon of the user is waited for: its socket is gone with it.
     mounted --read-write
@@ -111,6 +113,7 @@ loud.close()
     [ "$(wc -l <said)" = 1 ]
     [ -z "$(tr -d '\040-\176\n' <said)" ]
     [ -z "$(grep 'run: me' said)" ]
+    closed
 
     # A file system of the user in the place of the sockets is not asked for anything.
     rm -r $sockets
@@ -122,6 +125,7 @@ loud.close()
     ! in_time ./h5dir umount mnt 2>said
     grep -q 'cannot find its daemon' said
     umount -l $sockets
+    closed
 
     # Without a directory in /run: that in /tmp. One that another user made is not used.
     place=$PWD
@@ -142,6 +146,7 @@ loud.close()
     ! in_time ./h5dir umount mnt 2>said
     grep -q 'cannot find its daemon' said
     [ -z "$(ls /tmp/h5dir-65534)" ]
+    closed
     # It has nothing to write.
     mounted
     in_time ./h5dir umount mnt 2>said
