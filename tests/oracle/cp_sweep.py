@@ -201,6 +201,20 @@ def refused(t, options, place):
     t.check(b"references inside sequences" in done.stderr, f"refused: {done.stderr.decode()}")
     with h5py.File(target) as f:
         t.equal(sorted(f), ["in", "kept"], "the rest is there")
+    # References of files with addresses of another size: refused before anything is made.
+    narrow, copy = os.path.join(place, "narrow.h5"), os.path.join(place, "wide.h5")
+    plist = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    plist.set_sizes(4, 4)
+    with h5py.File(h5py.h5f.create(narrow.encode(), h5py.h5f.ACC_TRUNC, plist)) as f:
+        f["texts"] = ["a", "bc"]
+        f["narrow references"] = np.array([f["texts"].ref] * 3, dtype=h5py.ref_dtype)
+    for a, b, name in ((narrow, copy, "narrow references"), (source, narrow, "leads out")):
+        done = run(options, "cp", "-r", "--create", f"{a}:/", f"{b}:/", code=1)
+        t.check(b"short addresses" in done.stderr, f"references between {a} and {b}: {done.stderr[-300:]!r}")
+        with h5py.File(b) as f:
+            t.check(name not in f and f"in/{name}" not in f and len(f) > 0, f"{b}: nothing is made of {name}")
+    with h5py.File(copy) as f:
+        t.equal(list(f["texts"].asstr()[:]), ["a", "bc"], "strings of a file with short addresses")
     fixtures = os.path.join(harness.TOP, "tests", "fixtures", "mount")
     done = run(options, "cp", "-r", "--create", fixtures + "/names.h5:/", os.path.join(place, "names.h5") + ":/", code=1)
     t.check(b"cannot have this name" in done.stderr, f"names that no new link can have: {done.stderr[:300]!r}")

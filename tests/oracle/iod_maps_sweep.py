@@ -232,6 +232,8 @@ def commands(options, tally, folder):
     tally.check(done.returncode != 0 and "/m: it is a map, and HDF5 files have none" in done.stderr, f"cp to an HDF5 file: {done}")
     with h5py.File(plain) as f:
         tally.equal((list(f), f["plain"][()].tobytes()), (["plain"], b"bytes"), "the rest is copied")
+    done = run(options, "cp", source + ":/m/1", copy + ":/pair")
+    tally.check(done.returncode == 1 and "a pair of a map" in done.stderr, f"cp of a pair into a group: {done}")
     local = os.path.join(folder, "local")
     tally.equal(run(options, "cp", "-r", source + ":/m", local).returncode, 0, "cp to a local directory")
     tally.equal(shown(local), {str(n): struct.pack("<d", n / 2) for n in range(-3, 4)}, "the local copy")
