@@ -45,7 +45,7 @@ fn without_reason(Errno(errno): Errno) -> Error {
     Error::refused(errno, io::Error::from_raw_os_error(errno).to_string())
 }
 
-/// Takes the result of setting references: too many may wait for objects.
+/// The result of setting references, which is no error if too many of them wait for objects.
 fn waiting(done: Result<()>) -> Result<()> {
     match done {
         Err(Error::Refused { errno: libc::EBUSY, .. }) => Ok(()),
@@ -202,13 +202,13 @@ impl ObjectModel {
             return Ok(());
         }
         let sizeof_addr = self.mounted.connector.reference_bytes();
-        // One value at a time is in memory. One that was removed meanwhile is left out.
+        // A value is read when it is its turn. One that was removed meanwhile is left out.
         let value = |name: &Vec<u8>| from.read(|object| exchange::attribute(object, name, sizeof_addr)).transpose();
         match edit.set_attributes(self.id, &mut names.iter().filter_map(value)) {
             Err(e) if is_not_supported(&e) => {}
             done => return done,
         }
-        // The others of them.
+        // One of them is refused: the others are set one by one.
         for name in names.iter() {
             let Some(attribute) = value(name) else { continue };
             match edit.set_attributes(self.id, &mut std::iter::once(attribute)) {

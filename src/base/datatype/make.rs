@@ -48,7 +48,8 @@ impl Maker {
     }
 
     /// The type `t` of another file, in the oldest version of the message that can state it.
-    /// Elements of both types have the same exact form.
+    /// Elements of both types have the same exact form, but for references, which may have other
+    /// sizes.
     pub fn remake(self, t: &Datatype) -> Result<Datatype> {
         // The depth of the recursion is that of the message, which its decoder bounds.
         match &t.class {
