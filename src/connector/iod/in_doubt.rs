@@ -35,7 +35,7 @@ impl State {
     /// Notes the pack of a value that was stored.
     pub(super) fn note_pack(&mut self, cell: &Cell) {
         if let Data::Extent(extent) = &cell.data {
-            self.unpublished.insert(extent.pack);
+            self.unpublished.insert((extent.session, extent.pack));
         }
     }
 
@@ -96,12 +96,14 @@ impl IodConnector {
 
     /// Deletes the packs of changes that were replaced since: the next commit needs their room.
     pub(super) fn free_unused_packs(&self, state: &mut State) {
-        let Some(session) = state.session.as_ref().map(|session| session.number()).filter(|_| self.joined.is_none()) else { return };
-        let used: BTreeSet<u32> = state.changes.values().filter_map(|change| pack_of(change, session)).collect();
-        let unused: Vec<u32> = state.unpublished.difference(&used).copied().collect();
-        for pack in unused {
+        if self.joined.is_some() {
+            return;
+        }
+        let used: BTreeSet<(u64, u32)> = state.changes.values().filter_map(pack_of).collect();
+        let unused: Vec<(u64, u32)> = state.unpublished.difference(&used).copied().collect();
+        for (session, pack) in unused {
             match self.container.delete_pack(session, pack) {
-                Ok(()) => drop(state.unpublished.remove(&pack)),
+                Ok(()) => drop(state.unpublished.remove(&(session, pack))),
                 Err(e) => tracing::debug!("pack {pack} of session {session} stays without use: {e}"),
             }
         }
@@ -119,10 +121,10 @@ impl IodConnector {
     }
 }
 
-/// The pack of the session `session` that has the value of `change`.
-fn pack_of(change: &Change, session: u64) -> Option<u32> {
+/// The pack that has the value of `change`, with its session.
+fn pack_of(change: &Change) -> Option<(u64, u32)> {
     match &change.body {
-        Body::Cell(Cell { data: Data::Extent(extent), .. }) => (extent.session == session).then_some(extent.pack),
+        Body::Cell(Cell { data: Data::Extent(extent), .. }) => Some((extent.session, extent.pack)),
         _ => None,
     }
 }

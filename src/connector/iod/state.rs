@@ -113,8 +113,8 @@ pub(super) struct State {
     pub waiting: Waiting,
     /// UUIDs of records of the next version whose commit is in doubt.
     pub in_doubt: Vec<[u8; 16]>,
-    /// Packs of the session that no record can refer to yet.
-    pub unpublished: BTreeSet<u32>,
+    /// Packs, with their sessions, that no record can refer to yet.
+    pub unpublished: BTreeSet<(u64, u32)>,
     /// Why nothing can be written any more.
     pub failed: Option<String>,
     /// Values before the operation under way changed them; `None`: it is not undone.
