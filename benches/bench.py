@@ -16,6 +16,7 @@ import remote
 import space
 import log
 import sparse
+import waits
 import writing
 
 MIB = 1 << 20
@@ -310,10 +311,13 @@ class Bench:
     def iod(self):
         iod.rows(self)
 
+    def waits(self):
+        waits.rows(self)
+
     def remote(self):
         remote.rows(self, c.H5DIR)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse", "log", "iod")
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse", "log", "iod", "waits")
     # Only on request: they take minutes, or packages of Python.
     LONG = ("frames", "remote")
 

@@ -5,11 +5,15 @@
 //! reader fill FILE BLOCK            the same into one buffer of the file's size, used before
 //! reader random FILE BLOCK COUNT    COUNT reads of BLOCK bytes at aligned pseudo-random offsets
 //! reader spread FILE BLOCK COUNT    one read in each of COUNT equal parts of the file, in random order
+//! reader loop FILE BLOCK            such reads past the page cache, until it is killed
 //! ```
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Instant;
+
+/// Of open(2), on x86-64.
+const O_DIRECT: i32 = 0x4000;
 
 /// Knuth's MMIX generator: enough to scatter offsets, and the same in every run.
 struct Random(u64);
@@ -29,6 +33,12 @@ fn main() -> std::io::Result<()> {
     let mut random = Random(42);
     let size = std::fs::metadata(path)?.len();
     let mut buffer = vec![1u8; if mode == "fill" { size as usize } else { block }];
+    if mode == "loop" {
+        let file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path)?;
+        loop {
+            file.read_at(&mut buffer, random.below(size / block as u64) * block as u64)?;
+        }
+    }
     let offsets: Vec<u64> = match mode.as_str() {
         "seq" | "fill" => Vec::new(),
         "random" => (0..count).map(|_| random.below(size / block as u64) * block as u64).collect(),
@@ -40,7 +50,7 @@ fn main() -> std::io::Result<()> {
             }
             all
         }
-        _ => panic!("MODE is seq, fill, random or spread"),
+        _ => panic!("MODE is seq, fill, random, spread or loop"),
     };
     let start = Instant::now();
     let file = File::open(path)?;

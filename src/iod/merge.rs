@@ -10,6 +10,7 @@ use super::keys::{
     self, ACCESS_TIME, ATTRIBUTE, CELLS, CHUNK, HEADER, Key, LINK, MAP, MAP_KEY_TYPE, MAP_VALUE_TYPE, OBJECT_TYPE, OWNERSHIP,
 };
 use super::objects::Objects;
+use super::range::Values;
 use super::ranges::Ranges;
 use super::record::Record;
 use super::rules::{Rule, keeps};
@@ -18,7 +19,6 @@ use crate::base::{Address, Result};
 use crate::format::Context;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind::{DATASPACE, MTIME, REFERENCE_COUNT};
-use std::collections::BTreeMap;
 
 /// What a session makes of a value. `I`: a chunk in memory.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub struct Change<I> {
 }
 
 /// Changes of a session since its last commit.
-pub type Changes<I> = BTreeMap<Key, Change<I>>;
+pub type Changes<I> = Values<Change<I>>;
 
 /// A change that cannot be committed.
 #[derive(Debug, Clone, PartialEq, Eq)]

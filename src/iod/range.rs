@@ -3,11 +3,12 @@
 use super::cell::Cell;
 use super::keys::Key;
 use crate::base::Result;
-use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 /// A range of keys.
 pub type KeyRange = (Bound<Key>, Bound<Key>);
+/// Values by key, in order. A clone costs nothing, and shares what neither changes.
+pub type Values<V> = rpds::RedBlackTreeMapSync<Key, V>;
 /// Called with keys and values, ascending.
 pub type Visit<'a> = dyn FnMut(&[u8], &Cell) -> Result<ControlFlow<()>> + 'a;
 
@@ -23,7 +24,7 @@ pub fn is_empty(range: &KeyRange) -> bool {
 /// Visits the values of a range: those of `map`, and below them those that `below` visits. A value
 /// of `map` that `live` maps to `None` hides the one below.
 pub fn overlay<'a, V>(
-    map: &'a BTreeMap<Key, V>,
+    map: &'a Values<V>,
     range: &KeyRange,
     live: impl Fn(&'a V) -> Option<&'a Cell>,
     below: impl FnOnce(&mut Visit<'_>) -> Result<ControlFlow<()>>,

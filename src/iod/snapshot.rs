@@ -6,12 +6,12 @@ use super::compare;
 use super::delta::Entry;
 use super::keys::Key;
 use super::objects::Objects;
-use super::range::{KeyRange, Visit, is_empty, overlay};
+use super::range::{KeyRange, Values, Visit, is_empty, overlay};
 use super::record::{self, Record};
 use super::rules::{Rule, keeps};
 use super::tree;
 use crate::base::Result;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 /// Records after which a checkpoint is due.
@@ -28,14 +28,14 @@ pub struct Pinned {
     pub checkpoint: u64,
 }
 
-/// See the module's description. A clone costs the changes after the checkpoint.
+/// See the module's description. A clone costs nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     version: u64,
     hash: u64,
     checkpoint: u64,
     root: Option<Extent>,
-    delta: BTreeMap<Key, Option<Cell>>,
+    delta: Values<Option<Cell>>,
     delta_bytes: usize,
 }
 
@@ -75,7 +75,7 @@ impl Snapshot {
         self.root.as_ref()
     }
 
-    pub(super) fn delta(&self) -> &BTreeMap<Key, Option<Cell>> {
+    pub(super) fn delta(&self) -> &Values<Option<Cell>> {
         &self.delta
     }
 
@@ -99,21 +99,10 @@ impl Snapshot {
         for Entry { key, cell, .. } in entries {
             let added = key.len().saturating_add(cell.as_ref().map_or(0, Cell::size));
             self.delta_bytes = self.delta_bytes.saturating_add(added);
-            self.delta.insert(key, cell);
+            self.delta.insert_mut(key, cell);
         }
         (self.version, self.hash) = (record.version, hash);
         Ok(())
-    }
-
-    /// The same for keys in `range`, which costs the changes there; `None`: they are more than
-    /// `most`.
-    pub fn within(&self, range: &KeyRange, most: usize) -> Option<Snapshot> {
-        if is_empty(range) {
-            return None;
-        }
-        let changes = self.delta.range::<Key, _>((range.0.as_ref(), range.1.as_ref()));
-        let delta: BTreeMap<_, _> = changes.take(most.saturating_add(1)).map(|(key, cell)| (key.clone(), cell.clone())).collect();
-        (delta.len() <= most).then(|| Snapshot { delta, ..Snapshot { delta: BTreeMap::new(), ..*self } })
     }
 
     /// The value of a key.

@@ -7,6 +7,7 @@ use super::container::Container;
 use super::gc::node_packs;
 use super::keys::{Key, pack_name};
 use super::node::Node;
+use super::range::Values;
 use super::session::{PackWriter, Session};
 use super::snapshot::Snapshot;
 use super::tree;
@@ -15,7 +16,6 @@ use crate::base::checksum::crc32c;
 use crate::base::{Error, Result};
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
-use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn walks(pack: &Pack, root: Extent) -> (Vec<Result<()>>, usize) {
     let check = found.into_iter().next().map_or(Ok(()), Err);
     let compare = compare::differing(&container, None, Some(&root));
     let session = Session::new(9).unwrap();
-    let changes: BTreeMap<Key, Option<Cell>> = ["a", "b", "c", "d", "e", "z"].map(|key| (Key::from(key), None)).into();
+    let changes: Values<Option<Cell>> = ["a", "b", "c", "d", "e", "z"].into_iter().map(|key| (Key::from(key), None)).collect();
     let update = tree::update(&container, Some(&root), &changes, &mut PackWriter::new(&container, &session));
     let packs = node_packs(&container, &[root]);
     // Nodes are cached: each stored one is read once.

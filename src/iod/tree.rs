@@ -4,11 +4,10 @@ use super::cell::{Cell, Extent};
 use super::keys::Key;
 use super::node::{LEVELS_MAX, NODE_BYTES, Node};
 use super::objects::Objects;
-use super::range::{KeyRange, Visit};
+use super::range::{KeyRange, Values, Visit};
 use super::session::PackWriter;
 use super::subtree::{Subtree, Walk, child_of};
 use crate::base::{Address, Error, Result};
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 /// The value of a key.
@@ -38,7 +37,7 @@ pub(super) fn scan(objects: &Objects, root: &Extent, range: &KeyRange, f: &mut V
 pub(super) fn update(
     objects: &Objects,
     root: Option<&Extent>,
-    changes: &BTreeMap<Key, Option<Cell>>,
+    changes: &Values<Option<Cell>>,
     packs: &mut PackWriter<'_>,
 ) -> Result<Option<Extent>> {
     let changes: Vec<_> = changes.iter().collect();

@@ -1,4 +1,4 @@
-//! An open container: its state under a lock, and caches of what never changes.
+//! An open container: its state, and caches of what never changes.
 
 use super::beside::{Following, Siblings, Trees};
 use super::dataset::Dataset;
@@ -7,14 +7,15 @@ use super::form_index::FormIndex;
 use super::original_sources::OriginalSources;
 use super::peer::Peer;
 use super::state::State;
+use super::states::States;
 use crate::base::{Address, Error, Result};
 use crate::connector::stored::Original;
 use crate::dataset::environment::Environment;
 use crate::iod::Container;
 use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// Decoded headers that are kept.
@@ -45,8 +46,8 @@ impl Drop for Running {
 pub struct IodConnector {
     /// The container.
     pub(super) container: Arc<Container>,
-    /// What is shown.
-    pub(super) state: RwLock<State>,
+    /// What is shown, and what is made next.
+    pub(super) states: States,
     /// It was opened for writing.
     pub(super) writable: bool,
     /// Decoded chunks and blocks of cells; memory, temporary files and threads for decoding.
@@ -57,8 +58,8 @@ pub struct IodConnector {
     pub(super) storers: Arc<AtomicUsize>,
     /// Threads that read ahead.
     pub(super) readers_ahead: Arc<AtomicUsize>,
-    /// Decoded headers of datasets, of the current generation.
-    pub(super) datasets: Mutex<LruCache<u64, Arc<Dataset>>>,
+    /// Decoded headers of datasets, by object and revision.
+    pub(super) datasets: Mutex<LruCache<(u64, u64), Arc<Dataset>>>,
     /// Indexes of the forms of variable-length elements, of datasets as they were decoded.
     forms: Mutex<LruCache<(u64, bool), (Arc<Dataset>, Arc<FormIndex>)>>,
     /// Bytes stored for datasets, counted or estimated in this generation.
@@ -77,8 +78,6 @@ pub struct IodConnector {
     pub(super) originals: Mutex<Vec<(Original, u64)>>,
     /// How versions of other writers are followed; unset: they are not, or it is written.
     pub(super) following: OnceLock<Following>,
-    /// Rises with each change.
-    generation: AtomicU64,
     /// Bytes of chunks in memory above which a thread stores them. Writers wait above twice that.
     pub(super) dirty_limit: usize,
     /// The transaction whose peer it is.
@@ -135,7 +134,7 @@ impl IodConnector {
         let dirty_limit = usize::try_from((env.cache.budget() / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
         Arc::new_cyclic(|this| IodConnector {
             container,
-            state: RwLock::new(state),
+            states: States::new(state),
             writable,
             env,
             storing: Mutex::new(()),
@@ -151,7 +150,6 @@ impl IodConnector {
             original_sources: OnceLock::new(),
             originals: Mutex::new(Vec::new()),
             following: OnceLock::new(),
-            generation: AtomicU64::new(1),
             dirty_limit,
             joined,
             trees: Trees::default(),
@@ -175,17 +173,6 @@ impl IodConnector {
         self.this.upgrade().ok_or_else(|| Error::corrupt("object", Address::UNDEF, "the container is closed"))
     }
 
-    /// Number that rises with each change.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// Notes a change of the object `id`: of its metadata, or of its variable-length elements.
-    pub(super) fn changed(&self, id: u64) {
-        self.datasets.lock().pop(&id);
-        self.generation.fetch_add(1, Ordering::AcqRel);
-    }
-
     /// The index of the form of `d`, which changes only with `d`: all readers of it share one.
     pub(super) fn form_index(&self, d: &Arc<Dataset>, lines: bool) -> Arc<FormIndex> {
         let mut forms = self.forms.lock();
@@ -204,18 +191,6 @@ impl IodConnector {
         let mut forms = self.forms.lock();
         forms.pop(&(d.id, true));
         forms.pop(&(d.id, false));
-    }
-
-    /// Notes a change of any kind but of datasets with variable-length elements and of metadata of
-    /// datasets.
-    pub(super) fn note_change(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Notes changes of any objects.
-    pub(super) fn all_changed(&self) {
-        self.datasets.lock().clear();
-        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 }
 

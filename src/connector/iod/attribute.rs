@@ -5,7 +5,7 @@
 //! ```
 
 use super::access::IodConnector;
-use super::cells::{Cells, LockedCells, NewCells, Place, check_block};
+use super::cells::{Cells, NewCells, Place, StateCells, check_block};
 use super::state::State;
 use super::types::{TypeOf, referred};
 use crate::base::parts::{Budget, Limited};
@@ -140,7 +140,7 @@ impl IodConnector {
         let stored = match old {
             Some(old) if old.datatype.datatype.contains_reference() => {
                 let place = Place::Block(old.block);
-                let locked = LockedCells { connector: self, state, place: &place };
+                let locked = StateCells { connector: self, state, place: &place };
                 let (form, mut out) = (VariableForm::of(&old.datatype.datatype), Vec::new());
                 let size = usize::try_from(old.datatype.datatype.element_size()).unwrap_or(usize::MAX).max(1);
                 for element in old.bytes.chunks_exact(size) {
@@ -253,7 +253,7 @@ pub(super) fn check(connector: &IodConnector, state: &State, stored: &[u8], (id,
     if datatype.contains_vlen() {
         check_block(&block, id)?;
         let place = Place::Block(block);
-        let parts = LockedCells { connector, state, place: &place };
+        let parts = StateCells { connector, state, place: &place };
         let (form, limited) = (VariableForm::of(&datatype), Limited { parts: &parts, limit: EXACT_BYTES_MAX });
         for element in bytes.chunks_exact(usize::try_from(datatype.element_size()).unwrap_or(usize::MAX).max(1)) {
             form.exact(element, &limited, &mut Vec::new())?;

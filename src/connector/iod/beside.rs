@@ -6,7 +6,6 @@ use foldhash::HashMap;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock};
 use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -49,8 +48,6 @@ impl<C> Default for Trees<C> {
 pub(super) struct Following {
     /// Path of the group that is shown.
     pub group: Option<Vec<u8>>,
-    /// Number of the state; see [`crate::connector::Follow::state`].
-    pub number: AtomicU64,
     /// The group that is shown, and the times of its version.
     pub mounted: RwLock<(ObjectId, Backing)>,
     pub looks: Mutex<Looks>,

@@ -98,14 +98,14 @@ pub(super) struct Cells {
     pub place: Place,
 }
 
-/// Reads parts of elements while the state is locked by the caller.
-pub(super) struct LockedCells<'a> {
+/// Reads parts of elements in a state of the caller.
+pub(super) struct StateCells<'a> {
     pub connector: &'a IodConnector,
     pub state: &'a State,
     pub place: &'a Place,
 }
 
-impl LockedCells<'_> {
+impl StateCells<'_> {
     fn cell(&self, block: u64, index: u32, budget: &mut Budget) -> Result<Vec<u8>> {
         let id = match self.place {
             Place::Block(bytes) => {
@@ -136,7 +136,7 @@ impl LockedCells<'_> {
     }
 }
 
-impl Heap for LockedCells<'_> {
+impl Heap for StateCells<'_> {
     fn ctx(&self) -> &Context {
         &Context::DEFAULT
     }
@@ -156,19 +156,19 @@ impl Heap for Cells {
     }
 
     fn object(&self, collection: Address, index: u32, budget: &mut Budget) -> Result<Vec<u8>> {
-        let state = self.connector.state.read_recursive();
-        LockedCells { connector: &self.connector, state: &state, place: &self.place }.cell(collection.0, index, budget)
+        let state = self.connector.states.shown();
+        StateCells { connector: &self.connector, state: &state, place: &self.place }.cell(collection.0, index, budget)
     }
 
     fn path(&self, address: Address) -> Option<Vec<u8>> {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         paths::present_path_of(&self.connector, &state, address.0.checked_sub(1)?)
     }
 }
 
 /// Reads cells and records their blocks.
 struct Recorded<'a> {
-    cells: LockedCells<'a>,
+    cells: StateCells<'a>,
     blocks: RefCell<BTreeSet<u64>>,
 }
 
@@ -193,7 +193,7 @@ impl IodConnector {
         let mut kept = BTreeSet::new();
         if let Fill::Value(fill) = &d.fill.fill {
             let place = Place::Dataset(d.id);
-            let recorded = Recorded { cells: LockedCells { connector: self, state, place: &place }, blocks: RefCell::default() };
+            let recorded = Recorded { cells: StateCells { connector: self, state, place: &place }, blocks: RefCell::default() };
             let element = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes: fill };
             if let Err(e) = element.exact(&recorded) {
                 tracing::debug!("dataset {}: its fill value cannot be read: {e}", d.id);

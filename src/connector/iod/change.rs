@@ -57,7 +57,7 @@ impl IodConnector {
         };
         state.put_dataset(id, &creation)?;
         state.change_use(old.named, creation.committed.map(|named| named.0))?;
-        self.changed(id);
+        state.changed(id);
         let new = self.dataset_of(state, id)?;
         let undefines = creation.undefine_fill && new.knows_defined();
         // Its fill value is read below.
@@ -76,10 +76,10 @@ impl IodConnector {
                     let all = ElementSet::of_run(&new.space.dims, &(0..new.elements()));
                     self.undefine_fill_values(state, &new, &all)?;
                 }
-                self.changed(id);
+                state.changed(id);
             }
         }
-        state.forms.remove(&id);
+        state.forms.remove_mut(&id);
         state.wait_for_fill(id, spec, nowhere)?;
         state.newlines.remove(&id);
         // Lines that are not there yet are written next.
@@ -145,7 +145,7 @@ impl IodConnector {
         let mut taken = BTreeMap::new();
         for key in state.keys(&keys::of_kind(d.id, keys::CHUNK))? {
             let body = match state.changes.get(&key).map(|c| &c.body) {
-                Some(Body::Dirty(image)) => Body::Dirty(image.clone()),
+                Some(Body::Dirty(chunk)) => Body::Dirty(chunk.clone()),
                 _ => match state.get(&key)? {
                     Some(cell) => Body::Cell(cell),
                     None => continue,
@@ -161,7 +161,7 @@ impl IodConnector {
     /// written ([`read_written`]).
     fn read_taken(&self, chunks: &BTreeMap<Key, Body>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<Vec<Range<usize>>> {
         let find = |key: &Key| match chunks.get(key) {
-            Some(Body::Dirty(image)) => Ok(Decoded::Memory(image.clone())),
+            Some(Body::Dirty(chunk)) => Ok(Decoded::Memory(chunk.now())),
             Some(Body::Cell(cell)) => self.image(d, cell),
             _ => Ok(Decoded::Absent),
         };
@@ -190,7 +190,7 @@ impl IodConnector {
         state.change_use(d.named, None)?;
         state.put_header(id, kind::DATATYPE, &body)?;
         state.put_header(id, keys::OBJECT_TYPE, &[super::state::DATATYPE])?;
-        self.changed(id);
+        state.changed(id);
         state.touch(id)
     }
 }

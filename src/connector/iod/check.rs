@@ -5,7 +5,7 @@
 
 use super::access::IodConnector;
 use super::attribute;
-use super::cells::{LockedCells, Place};
+use super::cells::{Place, StateCells};
 use super::check_bytes::{Pending, Stored};
 use super::dataset::Dataset;
 use super::forms::ELEMENT_MAX;
@@ -77,7 +77,7 @@ struct Checker<'a> {
 
 impl Check for IodConnector {
     fn check(&self, data: bool, progress: &mut dyn FnMut(Progress)) -> Result<Checked> {
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let total = self.container.store().space().map_or(0, |(used, _)| used);
         let done = Progress { total, ..Progress::default() };
         let mut checker = Checker {
@@ -202,7 +202,7 @@ impl Checker<'_> {
     fn variable(&mut self, d: &Dataset, cell: &Cell) -> Result<()> {
         let image = self.connector.image(d, cell)?;
         let place = Place::Dataset(d.id);
-        let cells = LockedCells { connector: self.connector, state: self.state, place: &place };
+        let cells = StateCells { connector: self.connector, state: self.state, place: &place };
         let (form, limited) = (VariableForm::of(&d.datatype), Limited { parts: &cells, limit: ELEMENT_MAX });
         let Some(image) = image.image() else { return Ok(()) };
         d.each_stored_element(image, &mut |element| {

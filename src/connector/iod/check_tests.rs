@@ -37,7 +37,7 @@ fn filled() -> MemoryStore {
     editor.set_fact(map, "map", br#"{"key":"<i8","value":"str"}"#).unwrap();
     Edit::commit(&*c).unwrap();
     {
-        let mut state = c.state.write();
+        let mut state = c.states.next();
         let session = state.session.clone().unwrap();
         c.container.checkpoint(&mut state.snapshot, &session).unwrap();
     }

@@ -12,7 +12,6 @@ use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::iod::{Cell, Data, Extent};
-use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 
 /// Rows of chunks in one slice of a request.
@@ -25,14 +24,13 @@ const READERS_AHEAD_MAX: usize = 16;
 impl IodConnector {
     /// The dataset `id`, from the cache or decoded.
     pub(super) fn dataset_of(&self, state: &State, id: u64) -> Result<Arc<Dataset>> {
-        if let Some(found) = self.datasets.lock().get(&id) {
+        let key = (id, state.revision(id));
+        if let Some(found) = self.datasets.lock().get(&key) {
             return Ok(found.clone());
         }
-        let generation = self.generation();
         let dataset = Arc::new(Dataset::open(state, id)?);
-        // A reader must not put back what a writer removed meanwhile.
-        if self.generation() == generation && dataset.metadata_bytes <= KEPT_METADATA_BYTES {
-            self.datasets.lock().put(id, dataset.clone());
+        if dataset.metadata_bytes <= KEPT_METADATA_BYTES {
+            self.datasets.lock().put(key, dataset.clone());
         }
         Ok(dataset)
     }
@@ -130,33 +128,21 @@ impl IodConnector {
         Ok(n)
     }
 
-    /// As [`Self::read_elements`]. `state` is not locked while chunks are fetched and decoded.
-    pub(super) fn read_unlocked(&self, state: RwLockReadGuard<'_, State>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    /// As [`Self::read_elements`], with the chunks of a slice fetched and decoded together.
+    pub(super) fn read_together(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let n = d.readable(offset, buf.len());
-        let mut slices = buf.get_mut(..n).unwrap_or_default().chunks_mut(slice_bytes(d));
-        let Some(first) = slices.next() else { return Ok(0) };
-        let mut done = first.len();
-        self.read_slice(state, d, offset, first)?;
-        for slice in slices {
-            // As a request of its own: the dataset may be another one by now.
-            let state = self.state.read_recursive();
-            let d = self.dataset_of(&state, d.id)?;
-            let at = offset.saturating_add(done as u64);
-            let n = d.readable(at, slice.len());
-            self.read_slice(state, &d, at, slice.get_mut(..n).unwrap_or_default())?;
-            done = done.saturating_add(n);
-            if n < slice.len() {
-                break;
-            }
+        let mut at = offset;
+        for slice in buf.get_mut(..n).unwrap_or_default().chunks_mut(slice_bytes(d)) {
+            self.read_slice(state, d, at, slice)?;
+            at = at.saturating_add(slice.len() as u64);
         }
-        Ok(done)
+        Ok(n)
     }
 
     /// Fills `buf` with the bytes of a dataset from `offset`, all of which it has.
-    fn read_slice(&self, state: RwLockReadGuard<'_, State>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let locate = |chunk: ChunkPieces| Ok((Source::of(&state, &d.chunk_key(chunk.chunk))?, chunk));
+    fn read_slice(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let locate = |chunk: ChunkPieces| Ok((Source::of(state, &d.chunk_key(chunk.chunk))?, chunk));
         let mut located = d.grid.pieces(offset, buf.len()).into_iter().map(locate).collect::<Result<Vec<_>>>()?.into_iter().peekable();
-        drop(state);
         while located.peek().is_some() {
             // As many chunks as one reader may hold.
             let (mut part, mut cells, mut held) = (Vec::new(), Vec::new(), 0u64);
@@ -181,17 +167,16 @@ impl IodConnector {
         Ok(())
     }
 
-    /// Fetches and decodes the chunks of which a write leaves bytes as they are, so that the state
-    /// is not locked meanwhile. The write finds errors again.
+    /// Fetches and decodes the chunks of which a write leaves bytes as they are, so that other
+    /// writers do not wait for that. The write finds errors again.
     pub(super) fn fetch_for_write(&self, id: u64, offset: u64, len: usize) -> Result<()> {
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let d = self.dataset_of(&state, id)?;
         let n = d.readable(offset, len);
         let mut sources = Vec::new();
         for chunk in d.grid.pieces(offset, n).iter().filter(|chunk| chunk.bytes() < d.grid.chunk_bytes()) {
             sources.push(Source::of(&state, &d.chunk_key(chunk.chunk))?);
         }
-        drop(state);
         let fetch = |source| if let Source::Cell(cell) = source { self.image(&d, &cell).map(drop) } else { Ok(()) };
         sources.into_iter().try_for_each(fetch)
     }
@@ -219,7 +204,7 @@ impl Source {
     /// That of the chunk `key`.
     pub fn of(state: &State, key: &[u8]) -> Result<Source> {
         match state.changes.get(key).map(|c| &c.body) {
-            Some(Body::Dirty(image)) => Ok(Source::Image(image.clone())),
+            Some(Body::Dirty(chunk)) => Ok(Source::Image(chunk.now())),
             _ => Ok(state.get(key)?.map_or(Source::Nothing, Source::Cell)),
         }
     }

@@ -185,7 +185,7 @@ mod tests {
             let chunks = Some(ChunksSpec::Dims(vec![16 << 20]));
             let spec = DatasetSpec { chunks, filters: Some(filters), ..spec("u1", &[80 << 20]) };
             let id = c.create_dataset(c.root(), name.as_bytes(), &spec).unwrap();
-            let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+            let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
             let cells: Vec<Cell> = (0..5).map(|n| cell(1, n << 10, 1 << 10)).collect();
             assert_eq!(groups_to_decode(&d, &cells).iter().map(Vec::len).collect::<Vec<_>>(), want);
         }
@@ -200,7 +200,7 @@ mod tests {
         let id = c.create_dataset(c.root(), b"d", &spec).unwrap();
         c.write(id, 0, &vec![5; 4 << 20]).unwrap();
         c.close().unwrap();
-        let version = c.state.read().snapshot.version();
+        let version = c.states.shown().snapshot.version();
         let faulty = Arc::new(FaultyStore::new(store, Fault::Silent, i64::MAX));
         let c = open_in(faulty.clone(), Some(version)).unwrap();
         let content = c.content(id, Form::Main).unwrap();
@@ -222,7 +222,7 @@ mod tests {
         c.write(id, 0, &vec![5; 1 << 20]).unwrap();
         c.commit().unwrap();
         c.env.forget_decoded();
-        let mut state = c.state.write();
+        let mut state = c.states.next();
         let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(3);
         let Data::Extent(extent) = state.get(&key).unwrap().unwrap().data else { panic!("inline") };
         let wrong = Cell { mask: 0, data: Data::Extent(Extent { offset: extent.offset + (1 << 20), ..extent }) };

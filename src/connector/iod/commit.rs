@@ -3,7 +3,7 @@
 use super::access::{IodConnector, Running};
 use super::dataset::Dataset;
 use super::decoding::chunk_key;
-use super::image::{Body, Change, SharedImage, Unencoded, out_of_range};
+use super::image::{Body, Change, Changes, SharedImage, Unencoded, out_of_range};
 use super::in_doubt::{is_full, is_retried};
 use super::moves;
 use super::paths;
@@ -63,15 +63,15 @@ impl IodConnector {
     /// after it has little left to do.
     pub(super) fn store_ahead(&self) -> Result<()> {
         let _one = self.storing.lock();
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let (Some(session), None) = (state.session.clone(), &state.failed) else { return Ok(()) };
         let (values, chunks) = (long_values(&state), self.dirty_chunks(&state)?);
-        drop(state);
         if values.is_empty() && chunks.is_empty() {
             return Ok(());
         }
+        drop(state);
         let (longs, cells) = self.store_all(&session, &values, &chunks)?;
-        let mut state = self.state.write();
+        let mut state = self.states.next();
         values_stored(&mut state, values, longs);
         let stored = self.chunks_stored(&mut state, chunks, cells);
         drop(state);
@@ -81,7 +81,7 @@ impl IodConnector {
 
     /// Has a thread store chunks ahead if many are in memory; waits for it if too many are.
     pub(super) fn store_many_ahead(&self) -> Result<()> {
-        let dirty = self.state.read_recursive().dirty_bytes;
+        let dirty = self.states.shown().dirty_bytes;
         if dirty > self.dirty_limit.saturating_mul(2) {
             return self.store_ahead();
         }
@@ -110,7 +110,7 @@ impl IodConnector {
         for (key, change) in &state.changes {
             if let Body::Dirty(image) = &change.body {
                 let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
-                chunks.push(DirtyChunk { key: key.clone(), dataset: self.dataset_of(state, id)?, image: image.clone() });
+                chunks.push(DirtyChunk { key: key.clone(), dataset: self.dataset_of(state, id)?, image: image.now() });
             }
         }
         Ok(chunks)
@@ -133,14 +133,14 @@ impl IodConnector {
         for (DirtyChunk { key, dataset, image }, cell) in chunks.into_iter().zip(cells) {
             state.note_pack(&cell);
             let Some(Change { body: Body::Dirty(now), ranges }) = state.changes.get(&key) else { continue };
-            if !Arc::ptr_eq(now, &image) {
+            if !Arc::ptr_eq(&now.now(), &image) {
                 continue;
             }
             let ranges = ranges.clone();
             let is_sparse = image.image().defined().is_some();
             let is_full = !is_sparse && ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.memory());
             let in_cache = if let Data::Extent(extent) = &cell.data { Some(chunk_key(&dataset, extent)) } else { None };
-            state.change_form(key, Body::Cell(cell), ranges);
+            state.change(key, Body::Cell(cell), ranges);
             stored.extend(in_cache.map(|key| StoredImage { key, image, is_full }));
         }
         stored
@@ -206,7 +206,7 @@ impl IodConnector {
     /// Makes the version of `record`, which has all changes, the one that is shown.
     pub(super) fn committed(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
         state.snapshot.advance(record, hash, entries)?;
-        state.changes.clear();
+        state.changes = Changes::new_sync();
         state.in_doubt.clear();
         state.unpublished.clear();
         (state.dirty_bytes, state.moves_group) = (0, false);
@@ -251,7 +251,7 @@ impl IodConnector {
     pub(super) fn merge_record(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<Option<String>> {
         if state.is_in_doubt(record) {
             state.rebase_on_own(record, hash, entries)?;
-            self.all_changed();
+            state.all_changed();
             return Ok(None);
         }
         let Merged { chunks, values } = match self.merge_entries(state, record, entries)? {
@@ -265,11 +265,11 @@ impl IodConnector {
         let images = chunks.iter().map(|key| self.merged_chunk(state, key, entries)).collect::<Result<Vec<_>>>()?;
         state.snapshot.advance(record, hash, entries)?;
         state.in_doubt.clear();
-        self.all_changed();
+        state.all_changed();
         values.into_iter().for_each(|(key, cell)| state.change(key, Body::Cell(cell), Ranges::whole()));
         for (key, image) in chunks.into_iter().zip(images) {
             let ranges = state.written(&key);
-            state.change(key, Body::Dirty(image), ranges);
+            state.put_chunk(key, image, ranges);
         }
         Ok(None)
     }
@@ -334,7 +334,7 @@ impl IodConnector {
     /// Begins another session if the present one has few ids left. Commits before the changes are
     /// too many for one delta.
     pub(super) fn keep_ids(&self, state: &mut State) -> Result<()> {
-        if state.changes.len() >= CHANGES_MAX && self.joined.is_none() {
+        if state.changes.size() >= CHANGES_MAX && self.joined.is_none() {
             self.commit_all(state)?;
         }
         if state.session.as_ref().is_none_or(|session| session.ids_left() >= IDS_MIN) {
@@ -349,7 +349,7 @@ impl IodConnector {
             }
         };
         state.session = Some(Arc::new(session));
-        self.all_changed();
+        state.all_changed();
         Ok(())
     }
 
@@ -393,7 +393,7 @@ fn values_stored(state: &mut State, values: Vec<LongValue>, cells: Vec<Cell>) {
         let Some(Change { body: Body::Cell(now), ranges }) = state.changes.get(&key) else { continue };
         if now.mask == cell.mask && now.long().is_some_and(|now| Arc::ptr_eq(now, &bytes)) {
             let ranges = ranges.clone();
-            state.change_form(key, Body::Cell(cell), ranges);
+            state.change(key, Body::Cell(cell), ranges);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::dataset::chunk::defined::ChunkSets;
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
 use crate::iod::{Key, keys};
-use parking_lot::{Mutex, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
@@ -30,17 +30,13 @@ pub(super) struct IodContent {
     connector: Arc<IodConnector>,
     id: u64,
     form: Form,
-    /// The dataset of variable-length elements in a generation.
+    /// The dataset of variable-length elements that was read last.
     now: Mutex<Option<Arc<Now>>>,
 }
 
-/// A dataset of variable-length elements in a generation.
+/// A dataset of variable-length elements.
 struct Now {
-    generation: u64,
     dataset: Arc<Dataset>,
-    /// Its values, for readers that do not lock the state; `None`: they are too many, or refer to
-    /// other objects.
-    values: Option<State>,
     /// Where the parts of its form end.
     index: Arc<FormIndex>,
 }
@@ -59,7 +55,7 @@ impl IodContent {
     }
 
     /// The form that is being written, if this is it.
-    fn written(&self, state: &State, d: &Dataset) -> Option<Arc<Vec<u8>>> {
+    fn written(&self, state: &State, d: &Dataset) -> Option<Arc<RwLock<Vec<u8>>>> {
         state.forms.get(&self.id).filter(|form| form.is(self.form, d.datatype.is_vlen_string())).map(|form| form.bytes.clone())
     }
 
@@ -67,45 +63,18 @@ impl IodContent {
     fn note_counted(&self, state: &State, bytes: u64) {
         // Chunks in memory have another length when they are encoded, which is no change.
         if state.changes.is_empty() {
-            self.connector.counted.lock().put(self.id, (self.connector.generation(), bytes));
+            self.connector.counted.lock().put(self.id, (state.generation(), bytes));
         }
     }
 
-    /// `d` and its values as they are in `state`.
-    fn now(&self, state: &State, d: &Arc<Dataset>) -> Arc<Now> {
-        let generation = self.connector.generation();
+    /// `d` with the index of its form.
+    fn now(&self, d: &Arc<Dataset>) -> Arc<Now> {
         let mut now = self.now.lock();
-        if let Some(now) = now.as_ref().filter(|now| now.generation == generation) {
+        if let Some(now) = now.as_ref().filter(|now| Arc::ptr_eq(&now.dataset, d)) {
             return now.clone();
         }
-        let values = if d.datatype.contains_reference() { None } else { state.of_object(d.id) };
         let index = self.connector.form_index(d, self.is_lines(d));
-        now.insert(Arc::new(Now { generation, dataset: d.clone(), values, index })).clone()
-    }
-
-    /// Calls `f` with the values of `d` in `state`, which is not locked meanwhile if that can be:
-    /// elements of variable length are fetched and decoded.
-    fn unlocked<T>(&self, state: RwLockReadGuard<'_, State>, d: &Arc<Dataset>, f: impl FnOnce(&State, &Now) -> Result<T>) -> Result<T> {
-        let now = self.now(&state, d);
-        match &now.values {
-            Some(values) => {
-                drop(state);
-                f(values, &now)
-            }
-            None => f(&state, &now),
-        }
-    }
-
-    /// Calls `f` with the sets of `d`, a sparse dataset at `state`, which is not locked meanwhile
-    /// if that can be.
-    fn with_sets<T>(&self, state: RwLockReadGuard<'_, State>, d: &Dataset, f: impl FnOnce(&dyn ChunkSets) -> Result<T>) -> Result<T> {
-        match state.of_object(d.id) {
-            Some(values) => {
-                drop(state);
-                f(&Sets::of(&self.connector, d, &values)?)
-            }
-            None => f(&Sets::of(&self.connector, d, &state)?),
-        }
+        now.insert(Arc::new(Now { dataset: d.clone(), index })).clone()
     }
 
     /// The index of the form. The first reader makes it while others wait.
@@ -140,7 +109,7 @@ fn stored_bytes(state: &State, range: &KeyRange, element_size: u64, max: usize) 
             return Ok(ControlFlow::Break(()));
         }
         let len = match state.changes.get(key).map(|c| &c.body) {
-            Some(Body::Dirty(image)) => image.written_bytes(element_size),
+            Some(Body::Dirty(chunk)) => chunk.now().written_bytes(element_size),
             _ => cell.len(),
         };
         (sum, left) = (sum.saturating_add(len), left.saturating_sub(1));
@@ -217,31 +186,32 @@ impl IodContent {
 
 impl Content for IodContent {
     fn size(&self) -> Result<u64> {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let d = self.dataset(&state)?;
         match (d.datatype.contains_vlen(), self.written(&state, &d)) {
             (false, _) => Ok(d.size),
-            (true, Some(bytes)) => Ok(bytes.len() as u64),
-            (true, None) => self.unlocked(state, &d, |values, now| self.index(values, now).map(|index| index.len())),
+            (true, Some(bytes)) => Ok(bytes.read().len() as u64),
+            (true, None) => self.index(&state, &self.now(&d)).map(|index| index.len()),
         }
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let d = self.dataset(&state)?;
         match (d.datatype.contains_vlen(), self.written(&state, &d)) {
-            (false, _) => self.connector.read_unlocked(state, &d, offset, buf),
+            (false, _) => self.connector.read_together(&state, &d, offset, buf),
             (true, Some(bytes)) => {
+                let bytes = bytes.read();
                 let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
                 buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
                 Ok(rest.len().min(buf.len()))
             }
-            (true, None) => self.unlocked(state, &d, |values, now| self.read_form(values, now, offset, buf)),
+            (true, None) => self.read_form(&state, &self.now(&d), offset, buf),
         }
     }
 
     fn beyond(&self, offset: u64, buf: &mut [u8]) -> bool {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let Ok(d) = self.dataset(&state) else { return false };
         if !d.pattern.is_zero() && !d.datatype.contains_vlen() {
             d.pattern.fill(offset, buf);
@@ -251,9 +221,9 @@ impl Content for IodContent {
     }
 
     fn allocated(&self) -> Result<u64> {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         if let Some((generation, bytes)) = self.connector.counted.lock().get(&self.id)
-            && *generation == self.connector.generation()
+            && *generation == state.generation()
         {
             return Ok(*bytes);
         }
@@ -267,14 +237,14 @@ impl Content for IodContent {
     }
 
     fn allocated_exactly(&self) -> Result<u64> {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let (bytes, _) = allocated(&state, &*self.dataset(&state)?, usize::MAX)?;
         self.note_counted(&state, bytes);
         Ok(bytes)
     }
 
     fn block_size(&self) -> u32 {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let bytes = self.dataset(&state).map_or(0, |d| d.grid.chunk_bytes());
         u32::try_from(bytes.clamp(BLOCK_SIZES.0, BLOCK_SIZES.1).next_power_of_two()).unwrap_or(4096)
     }
@@ -284,20 +254,21 @@ impl Content for IodContent {
         if offset >= size {
             return Ok(None);
         }
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let d = self.dataset(&state)?;
         if d.datatype.contains_vlen() || !d.pattern.is_zero() {
             return Ok(Some(if what == Seek::Data { offset } else { size }));
         }
         if d.knows_defined() {
-            return self.with_sets(state, &d, |sets| sets.seek(offset, what));
+            let sets = Sets::of(&self.connector, &d, &state)?;
+            return (&sets as &dyn ChunkSets).seek(offset, what);
         }
         self.seek_slabs(&state, &d, offset, what)
     }
 
     fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let size = self.size()?;
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let d = self.dataset(&state)?;
         if offset >= size {
             return Ok(None);
@@ -306,11 +277,10 @@ impl Content for IodContent {
             return Ok(Some(offset..size));
         }
         if d.knows_defined() {
-            return self.with_sets(state, &d, |sets| {
-                let Some(start) = sets.seek(offset, Seek::Data)? else { return Ok(None) };
-                let end = sets.seek(start, Seek::Hole)?.unwrap_or(size);
-                Ok((start < end).then_some(start..end))
-            });
+            let sets = &Sets::of(&self.connector, &d, &state)? as &dyn ChunkSets;
+            let Some(start) = sets.seek(offset, Seek::Data)? else { return Ok(None) };
+            let end = sets.seek(start, Seek::Hole)?.unwrap_or(size);
+            return Ok((start < end).then_some(start..end));
         }
         let Some(start) = self.seek_slabs(&state, &d, offset, Seek::Data)? else { return Ok(None) };
         let end = self.seek_slabs(&state, &d, start, Seek::Hole)?.unwrap_or(size);
@@ -318,7 +288,7 @@ impl Content for IodContent {
     }
 
     fn read_ahead(&self, at: u64, from: u64) -> u64 {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let Ok(d) = self.dataset(&state) else { return from };
         let (start, end) = (from.max(at), at.saturating_add(self.connector.ahead_bytes()).min(d.size));
         // Few large requests: half a window at a time.
@@ -346,7 +316,7 @@ impl IodChunks {
     fn stored(&self, scaled: &[u64]) -> Result<Option<Vec<u8>>> {
         let key = keys::chunk(self.id, scaled);
         let (d, source) = {
-            let state = self.connector.state.read_recursive();
+            let state = self.connector.states.shown();
             (self.connector.dataset_of(&state, self.id)?, Source::of(&state, &key)?)
         };
         match source {
@@ -363,11 +333,10 @@ impl Chunks for IodChunks {
     }
 
     fn stored_len(&self, scaled: &[u64]) -> Result<Option<u64>> {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let key = keys::chunk(self.id, scaled);
         if let Some(Body::Dirty(_)) = state.changes.get(&key).map(|c| &c.body) {
             // It is encoded to know its length.
-            drop(state);
             return Ok(self.stored(scaled)?.map(|bytes| bytes.len() as u64));
         }
         Ok(state.get(&key)?.map(|cell| cell.len()))
@@ -381,7 +350,7 @@ impl Chunks for IodChunks {
     }
 
     fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()> {
-        let keys = self.connector.state.read_recursive().keys(&keys::of_kind(self.id, keys::CHUNK))?;
+        let keys = self.connector.states.shown().keys(&keys::of_kind(self.id, keys::CHUNK))?;
         for (next, key) in (1u64..).zip(keys).filter(|(next, _)| *next > start) {
             let Some(scaled) = keys::scaled(&key) else { continue };
             let Some(len) = self.stored_len(&scaled)? else { continue };

@@ -34,7 +34,7 @@ fn dataset(c: &IodConnector, chunk: u64, filters: &[u16], stored: &[u8]) -> (Obj
     let filters = Some(filters.iter().map(filter).collect());
     let dims = Some(ChunksSpec::Dims(vec![chunk]));
     let id = c.create_dataset(c.root(), b"d", &DatasetSpec { chunks: dims, filters, ..spec("u1", &[chunk]) }).unwrap();
-    let mut state = c.state.write();
+    let mut state = c.states.next();
     let session = state.session.clone().unwrap();
     let mut packs = PackWriter::new(&c.container, &session);
     let extent = packs.add(stored).unwrap();
@@ -58,7 +58,7 @@ fn large_chunks_are_decoded_to_temporary_files() {
     let (id, extent) = dataset(&c, LARGE, &[1], &zlib(LARGE - 5, b"hello"));
     assert_eq!(read(&c, id, LARGE - 7, 100).unwrap(), b"\0\0hello");
     assert_eq!(read(&c, id, 10, 3).unwrap(), [0; 3]);
-    let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+    let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
     assert!(!c.env.cache.contains(chunk_key(&d, &extent)));
     // A whole chunk in memory is within the limit for a writer.
     c.write(id, 3, b"x").unwrap();
@@ -73,7 +73,7 @@ fn large_chunks_without_filters_are_copied_and_their_checksums_verified() {
     data[LARGE as usize - 101] = 7;
     let (id, extent) = dataset(&c, LARGE, &[], &data);
     assert_eq!(read(&c, id, LARGE - 102, 10).unwrap(), [0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
-    let mut state = c.state.write();
+    let mut state = c.states.next();
     let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
     let wrong = Cell { mask: 0, data: Data::Extent(Extent { checksum: extent.checksum ^ 1, ..extent }) };
     state.change(key, Body::Cell(wrong), Ranges::whole());
@@ -114,7 +114,7 @@ fn a_billion_strings_without_chunks_have_a_size() {
         [(b"a", vec![300_000_000], vec![1024], 200_000_000), (b"b", vec![3, 100_000_000], vec![1, 1000], 150_000_000)]
     {
         let id = c.create_dataset(c.root(), name, &strings(&dims, &chunk)).unwrap();
-        let mut state = c.state.write();
+        let mut state = c.states.next();
         let d = c.dataset_of(&state, id.serial()).unwrap();
         c.write_elements(&mut state, &d, at * 16, &[0; 16]).unwrap();
         drop(state);
@@ -152,20 +152,20 @@ fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
     assert!(c.finish(id, true).unwrap());
     c.release(id);
     // The other elements refer to the cell of the first.
-    let mut state = c.state.write();
+    let mut state = c.states.next();
     let d = c.dataset_of(&state, id.serial()).unwrap();
     c.set_rows(&mut state, &d, 1000).unwrap();
     let d = c.dataset_of(&state, id.serial()).unwrap();
     let mut element = vec![0; 16];
     c.read_elements(&state, &d, 0, &mut element).unwrap();
     c.write_elements(&mut state, &d, 0, &element.repeat(1000)).unwrap();
-    c.changed(id.serial());
+    state.changed(id.serial());
     drop(state);
     let whole = 1000 * line.len() as u64;
     let size = || c.content(id, Form::Main).unwrap().size().unwrap();
     assert_eq!(size(), whole);
     let index = || {
-        let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+        let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
         let index = c.form_index(&d, true).lock().clone();
         index.unwrap()
     };
@@ -174,7 +174,7 @@ fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
     c.create_group(c.root(), b"other").unwrap();
     assert_eq!((size(), std::sync::Arc::ptr_eq(&first, &index())), (whole, true));
     assert_eq!(read(&c, id, whole - 2, 9).unwrap(), b"x\n");
-    let mut state = c.state.write();
+    let mut state = c.states.next();
     c.set_rows(&mut state, &d, 3).unwrap();
     drop(state);
     assert_eq!((size(), read(&c, id, line.len() as u64 - 2, 3).unwrap()), (3 * line.len() as u64, b"x\nx".to_vec()));
@@ -185,7 +185,7 @@ fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
 fn a_panic_while_a_chunk_is_fetched_leaves_no_reader_waiting() {
     let c = open(&empty());
     let (id, extent) = dataset(&c, 100, &[1], &zlib(99, &[7]));
-    let d = c.dataset_of(&c.state.read(), id.serial()).unwrap();
+    let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
     let (reserved, reader) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         let fetch = scope.spawn(|| {

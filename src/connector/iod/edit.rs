@@ -1,4 +1,4 @@
-//! Changes of a container: each operation holds the lock of the state.
+//! Changes of a container: each operation makes the next state.
 
 use super::access::IodConnector;
 use super::create::bytes_file;
@@ -23,9 +23,6 @@ impl IodConnector {
             state.begin();
             let done = f(state);
             state.end(done.is_ok());
-            if done.is_err() {
-                self.all_changed();
-            }
             done
         })
     }
@@ -33,14 +30,12 @@ impl IodConnector {
     /// Runs a write; one that fails may have written a part.
     fn write_with<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         self.store_many_ahead()?;
-        let mut state = self.state.write();
+        let mut state = self.states.next();
         self.check_unfinished()?;
         self.join(&mut state)?;
         self.check_writable(&state)?;
         self.keep_ids(&mut state)?;
-        let done = f(&mut state);
-        self.note_change();
-        done
+        f(&mut state)
     }
 }
 
@@ -80,12 +75,12 @@ impl Edit for IodConnector {
             }
             self.resize_form(state, &d, form, size)?;
             // No close follows if no file is open.
-            if !state.held.contains_key(&id)
+            if !state.is_held(id)
                 && let Err(e) = self.finish_form(state, id, true)
             {
-                state.forms.remove(&id);
+                state.forms.remove_mut(&id);
                 state.newlines.remove(&id);
-                self.changed(id);
+                state.changed(id);
                 return Err(e);
             }
             Ok(())
@@ -95,16 +90,16 @@ impl Edit for IodConnector {
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
         let id = State::check_id(id)?;
         let (has_form, is_announced) = {
-            let state = self.state.read_recursive();
-            (state.forms.contains_key(&id), state.announced.contains_key(&id))
+            let state = self.states.shown();
+            (state.forms.contains_key(&id), state.announced().contains_key(&id))
         };
         let finished = has_form
             && self.operate(|state| {
                 let done = self.finish_form(state, id, last);
                 // Another open file may write the rest.
-                if last && state.held.get(&id).copied().unwrap_or(0) <= 1 && state.forms.remove(&id).is_some() {
+                if last && state.holders(id) <= 1 && state.forms.remove_mut(&id) {
                     state.newlines.remove(&id);
-                    self.changed(id);
+                    state.changed(id);
                 }
                 done
             })?;
@@ -141,7 +136,7 @@ impl Edit for IodConnector {
                 [] => state.remove(keys::header(id, kind::COMMENT))?,
                 text => state.put_header(id, kind::COMMENT, &comment::encode(text))?,
             }
-            self.changed(id);
+            state.changed(id);
             Ok(())
         })
     }
@@ -152,7 +147,7 @@ impl Edit for IodConnector {
     }
 
     fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {
-        Ok(self.dataset_of(&self.state.read_recursive(), State::check_id(id)?)?.takes(storage))
+        Ok(self.dataset_of(&self.states.shown(), State::check_id(id)?)?.takes(storage))
     }
 
     fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
@@ -212,16 +207,20 @@ impl Edit for IodConnector {
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
         let group = State::check_id(group)?;
-        let gone = self.operate(|state| state.unlink(group, name, directory))?;
-        self.all_changed();
-        Ok(gone)
+        self.operate(|state| {
+            let gone = state.unlink(group, name, directory);
+            state.all_changed();
+            gone
+        })
     }
 
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
         let (source, target) = ((State::check_id(from.0)?, from.1), (State::check_id(to.0)?, to.1));
-        let gone = self.operate(|state| state.rename(source, target, taken))?;
-        self.all_changed();
-        Ok(gone)
+        self.operate(|state| {
+            let gone = state.rename(source, target, taken);
+            state.all_changed();
+            gone
+        })
     }
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
@@ -305,25 +304,20 @@ impl Edit for IodConnector {
     }
 
     fn hold(&self, id: ObjectId) {
-        let mut state = self.state.write();
-        let count = state.held.entry(id.serial()).or_insert(0);
-        *count = count.saturating_add(1);
+        self.states.shown().hold(id.serial());
     }
 
     fn release(&self, id: ObjectId) {
-        let mut state = self.state.write();
-        let number = id.serial();
-        let left = state.held.get(&number).map_or(0, |n| n.saturating_sub(1));
-        if left > 0 {
-            state.held.insert(number, left);
+        let (number, shown) = (id.serial(), self.states.shown());
+        if !shown.release(number) || !shown.is_nameless(number) {
             return;
         }
-        state.held.remove(&number);
-        if state.failed.is_none() && state.is_nameless(number) {
+        let mut state = self.states.next();
+        if state.failed.is_none() && state.is_nameless(number) && !state.is_held(number) {
             if let Err(e) = state.delete_object(number) {
                 tracing::warn!("object {number}: the space of the deleted object is not freed: {e}");
             }
-            self.all_changed();
+            state.all_changed();
         }
     }
 
@@ -338,7 +332,7 @@ impl Edit for IodConnector {
             Err(e) => tracing::debug!("the commit stores the chunks: {e}"),
             Ok(()) => {}
         }
-        let mut state = self.state.write();
+        let mut state = self.states.next();
         if state.session.is_none() { Ok(()) } else { self.commit_all(&mut state) }
     }
 
@@ -351,7 +345,7 @@ impl Edit for IodConnector {
     }
 
     fn close(&self) -> Result<()> {
-        let mut state = self.state.write();
+        let mut state = self.states.next();
         if state.failed.is_none() && self.joined.is_none() {
             self.lead_types(&mut state, true);
         }

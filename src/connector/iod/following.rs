@@ -14,7 +14,6 @@ use crate::connector::open::Backing;
 use crate::connector::{Follow, ObjectId, ObjectKind};
 use crate::iod::Snapshot;
 use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time between requests that failed reads cause: another version seldom helps them.
@@ -48,19 +47,18 @@ impl IodConnector {
     /// Begins to follow. `group`: path of the group that is shown.
     pub(super) fn begin_following(&self, group: Option<Vec<u8>>, backing: Backing) {
         // Whether the group is there, the caller finds out.
-        let root = group_at(&self.state.read_recursive(), group.as_deref()).unwrap_or(ids::object(0));
+        let root = group_at(&self.states.shown(), group.as_deref()).unwrap_or(ids::object(0));
         let looks = Mutex::new(Looks::default());
-        let following = Following { group, number: AtomicU64::new(0), mounted: RwLock::new((root, backing)), looks };
+        let following = Following { group, mounted: RwLock::new((root, backing)), looks };
         let _ = self.following.set(following);
     }
 
-    /// The newest version, if it is newer than `version`; costs one request if it is not. The
-    /// state is not locked meanwhile.
+    /// The newest version, if it is newer than `version`; costs one request if it is not.
     fn newer_than(&self, version: u64) -> Result<Option<Newer>> {
         if self.container.read_record(version.saturating_add(1))?.is_none() {
             return Ok(None);
         }
-        let mut newer = Newer { snapshot: self.state.read_recursive().snapshot.clone(), seconds: 0, differs: false };
+        let mut newer = Newer { snapshot: self.states.shown().snapshot.clone(), seconds: 0, differs: false };
         for _ in 0..RECORDS_MAX {
             let Some((record, entries)) = self.container.next(&mut newer.snapshot)? else { break };
             newer.seconds = record.seconds;
@@ -76,21 +74,19 @@ impl IodConnector {
 
     /// Shows the newest version; returns whether it differs.
     fn advance(&self, following: &Following) -> Result<bool> {
-        let version = self.state.read_recursive().snapshot.version();
+        let version = self.states.shown().snapshot.version();
         let Some(Newer { snapshot, seconds, differs }) = self.newer_than(version)? else { return Ok(false) };
         let new = State::new(self.container.clone(), snapshot, None);
         let root = group_at(&new, following.group.as_deref())?;
-        let mut state = self.state.write();
-        *state = new;
+        let mut state = self.states.next();
+        state.snapshot = new.snapshot;
         if differs {
             let mut mounted = following.mounted.write();
             let time = time_of(seconds);
             *mounted = (root, Backing { atime: time, mtime: time, ctime: time, len: mounted.1.len });
-            self.all_changed();
-            // A reader that holds the lock sees the state of the number that it read.
-            following.number.fetch_add(1, Ordering::SeqCst);
+            state.all_changed();
+            state.follow();
         }
-        drop(state);
         Ok(differs)
     }
 
@@ -101,18 +97,19 @@ impl IodConnector {
             return Ok(());
         }
         let version = {
-            let state = self.state.read_recursive();
+            let state = self.states.shown();
             if !state.is_clean() {
                 return Ok(());
             }
             state.snapshot.version()
         };
         let Some(Newer { snapshot, differs, .. }) = self.newer_than(version)? else { return Ok(()) };
-        let mut state = self.state.write();
+        // A writer at work makes changes: a newer version is shown after it.
+        let Some(mut state) = self.states.try_next() else { return Ok(()) };
         if state.is_clean() && state.snapshot.version() == version {
             state.snapshot = snapshot;
             if differs {
-                self.all_changed();
+                state.all_changed();
             }
         }
         Ok(())
@@ -131,7 +128,7 @@ impl State {
 
 impl Follow for IodConnector {
     fn state(&self) -> u64 {
-        self.following.get().map_or(0, |following| following.number.load(Ordering::SeqCst))
+        self.states.shown().number()
     }
 
     fn look(&self, failed: bool) -> bool {

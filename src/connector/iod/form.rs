@@ -17,6 +17,7 @@ use crate::dataset::heap::HeapStore;
 use crate::format::Context;
 use crate::format::object_header::kind;
 use crate::iod::keys;
+use parking_lot::RwLock;
 use std::sync::Arc;
 
 /// Longest form that is written, bytes.
@@ -45,7 +46,8 @@ impl IodConnector {
             let lines = shown == Shown::Main && d.datatype.is_vlen_string();
             let bytes = if end == 0 { Vec::new() } else { self.whole_form(state, d, lines)? };
             let fixed = if lines && !bytes.is_empty() && self.keep_newlines(state, d)? { bytes.len() } else { 0 };
-            state.forms.insert(d.id, Form { bytes: Arc::new(bytes), written: false, emptied: false, lines, fixed });
+            let bytes = Arc::new(RwLock::new(bytes));
+            state.forms.insert_mut(d.id, Form { bytes, written: false, emptied: false, lines, fixed });
         }
         if let Some(form) = state.forms.get_mut(&d.id) {
             let fixed = form.fixed;
@@ -54,7 +56,7 @@ impl IodConnector {
                 state.newlines.remove(&d.id);
             }
         }
-        self.changed(d.id);
+        state.changed(d.id);
         Ok(())
     }
 
@@ -82,13 +84,14 @@ impl IodConnector {
             if from < form.fixed {
                 return Err(invalid("strings with newlines are replaced as a whole, or in the exact form"));
             }
-            let all = Arc::make_mut(&mut form.bytes);
+            let mut all = form.bytes.write();
             if all.len() < to {
                 all.resize(to, 0);
             }
             if let Some(part) = all.get_mut(from..to) {
                 part.copy_from_slice(bytes);
             }
+            drop(all);
             form.written = true;
             Ok(())
         })
@@ -102,7 +105,7 @@ impl IodConnector {
                 return Err(invalid("strings with newlines are cut in the exact form only"));
             }
             form.fixed = form.fixed.min(size);
-            Arc::make_mut(&mut form.bytes).resize(size, 0);
+            form.bytes.write().resize(size, 0);
             form.written = size > 0;
             form.emptied |= size == 0;
             Ok(())
@@ -112,16 +115,16 @@ impl IodConnector {
     /// Makes the elements of a dataset those of its form. `last`: also if it was only emptied.
     /// False: there is nothing to do.
     pub(super) fn finish_form(&self, state: &mut State, id: u64, last: bool) -> Result<bool> {
-        let Some(form) = state.forms.get(&id).filter(|form| form.written || last) else { return Ok(false) };
-        let (bytes, emptied) = (form.bytes.clone(), form.emptied);
+        let Some(form) = state.forms.get(&id).filter(|form| form.written || last).cloned() else { return Ok(false) };
+        let (bytes, emptied) = (form.bytes.read(), form.emptied);
         let lines = form.lines.then(|| state.newlines.get(&id).cloned().unwrap_or_default());
         let d = self.dataset_of(state, id)?;
         let undefined = if emptied { ElementSet::default() } else { self.undefined(state, &d)? };
         self.parse_form(state, &d, &bytes, lines, &undefined)?;
-        state.forms.remove(&id);
+        state.forms.remove_mut(&id);
         state.newlines.remove(&id);
         state.touch(id)?;
-        self.changed(id);
+        state.changed(id);
         Ok(true)
     }
 
@@ -148,7 +151,7 @@ impl IodConnector {
         for (block, bytes) in blocks {
             state.put(keys::key(d.id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
         }
-        self.changed(d.id);
+        state.changed(d.id);
         let d = self.dataset_of(state, d.id)?;
         self.write_elements(state, &d, 0, &raw)?;
         if !d.knows_defined() {

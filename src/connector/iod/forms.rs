@@ -2,7 +2,7 @@
 //! memory.
 
 use super::access::IodConnector;
-use super::cells::{LockedCells, Place};
+use super::cells::{Place, StateCells};
 use super::dataset::{Dataset, Storage};
 use super::decoding::dataset_key;
 use super::form_index::{End, Index};
@@ -79,7 +79,7 @@ impl<'a> Parts<'a> {
     }
 
     fn put(&self, element: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let cells = LockedCells { connector: self.connector, state: self.state, place: &self.place };
+        let cells = StateCells { connector: self.connector, state: self.state, place: &self.place };
         let limited = Limited { parts: &cells, limit: ELEMENT_MAX };
         if self.lines { self.form.line(element, &limited, out) } else { self.form.exact(element, &limited, out) }
     }
@@ -92,7 +92,7 @@ impl<'a> Parts<'a> {
 
     /// About the bytes of the form of an element.
     fn about(&self, element: &[u8]) -> Result<u64> {
-        let cells = LockedCells { connector: self.connector, state: self.state, place: &self.place };
+        let cells = StateCells { connector: self.connector, state: self.state, place: &self.place };
         self.form.exact_len(element, &Limited { parts: &cells, limit: ELEMENT_MAX.saturating_add(4) })
     }
 

@@ -195,7 +195,7 @@ fn make(c: &IodConnector, random: &mut Random, number: u64) -> Result<Batch> {
 
 /// Writes a checkpoint of the session's version.
 fn checkpoint(c: &IodConnector) -> Result<()> {
-    let mut state = c.state.write();
+    let mut state = c.states.next();
     let Some(session) = state.session.clone() else { return Ok(()) };
     c.container.checkpoint(&mut state.snapshot, &session)
 }

@@ -3,6 +3,7 @@
 use crate::base::{Address, Error};
 use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::iod::{self, Ranges};
+use parking_lot::RwLock;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,11 +17,41 @@ pub(super) struct Unencoded(pub Image);
 /// A chunk that readers and writers share until it is changed.
 pub(super) type SharedImage = Arc<Unencoded>;
 /// What a session makes of a value.
-pub(super) type Body = iod::Body<SharedImage>;
+pub(super) type Body = iod::Body<Arc<DirtyImage>>;
 /// A change that is not committed.
-pub(super) type Change = iod::Change<SharedImage>;
+pub(super) type Change = iod::Change<Arc<DirtyImage>>;
 /// Changes of a session since its last commit.
-pub(super) type Changes = iod::Changes<SharedImage>;
+pub(super) type Changes = iod::Changes<Arc<DirtyImage>>;
+
+/// A chunk that is not encoded, in the states that have it: all of them show its present bytes.
+#[derive(Debug)]
+pub(super) struct DirtyImage {
+    now: RwLock<SharedImage>,
+    /// Number of the state in which it was made.
+    pub made_in: u64,
+}
+
+impl DirtyImage {
+    /// Made in the state of this number.
+    pub fn new(image: SharedImage, made_in: u64) -> Arc<DirtyImage> {
+        Arc::new(DirtyImage { now: RwLock::new(image), made_in })
+    }
+
+    /// The chunk as it is now. It stays so for who has it.
+    pub fn now(&self) -> SharedImage {
+        self.now.read().clone()
+    }
+
+    /// Changes the chunk; one that is being read is copied.
+    pub fn change<R>(&self, f: impl FnOnce(&mut dyn ChunkImage) -> R) -> R {
+        f(&mut *Arc::make_mut(&mut *self.now.write()).0)
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.now.read().memory()
+    }
+}
 
 impl Clone for Unencoded {
     fn clone(&self) -> Self {

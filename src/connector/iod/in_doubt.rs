@@ -109,14 +109,13 @@ impl IodConnector {
         }
     }
 
-    /// While a commit is in doubt, checks without the lock of the state that the store answers.
+    /// While a commit is in doubt, checks that the store answers, beside other writers.
     pub(super) fn check_answers(&self) -> Result<()> {
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         if state.in_doubt.is_empty() {
             return Ok(());
         }
         let next = state.snapshot.version().saturating_add(1);
-        drop(state);
         self.container.read_record(next).map(drop)
     }
 }

@@ -120,7 +120,7 @@ fn child() {
         println!("{COMMITTED}{n}");
         io::stdout().flush().unwrap();
         if n == 2 {
-            let mut state = c.state.write();
+            let mut state = c.states.next();
             let session = state.session.clone().unwrap();
             c.container.checkpoint(&mut state.snapshot, &session).unwrap();
         }

@@ -18,7 +18,8 @@ impl IodConnector {
     /// first one.
     pub(super) fn list_values(&self, (id, kind): (u64, u8), start: u64, f: &mut ValueVisitor<'_>) -> Result<()> {
         let mut members = Vec::new();
-        let generation = self.generation();
+        let state = self.states.shown();
+        let generation = state.generation();
         let cursor = self.cursor.lock().clone();
         let (first, end) = keys::of_kind(id, kind);
         let (mut position, from) = match cursor {
@@ -29,20 +30,16 @@ impl IodConnector {
         loop {
             members.clear();
             let range = (last.clone().map_or(from.clone(), Bound::Excluded), end.clone());
-            {
-                let state = self.state.read_recursive();
-                if position == 0 && last.is_none() && state.kind(id)?.is_none() {
-                    return Err(no_such(id, "there is no such object"));
-                }
-                let _ = state.scan(&range, &mut |key, cell| {
-                    members.push((key.to_vec(), cell.clone()));
-                    Ok(if members.len() < LISTED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-                })?;
+            if position == 0 && last.is_none() && state.kind(id)?.is_none() {
+                return Err(no_such(id, "there is no such object"));
             }
+            let _ = state.scan(&range, &mut |key, cell| {
+                members.push((key.to_vec(), cell.clone()));
+                Ok(if members.len() < LISTED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+            })?;
             if members.is_empty() {
                 return Ok(());
             }
-            // `f` may ask for other things: nothing is locked.
             for (key, cell) in members.drain(..) {
                 position = position.saturating_add(1);
                 let Some((_, _, rest)) = keys::parts(&key) else { continue };

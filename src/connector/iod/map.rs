@@ -154,14 +154,14 @@ impl Maps for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return maps_of(&*there)?.types(id);
         }
-        self.state.read_recursive().map_types(State::check_id(id)?)
+        self.states.shown().map_types(State::check_id(id)?)
     }
 
     fn value(&self, id: ObjectId, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some((there, id)) = self.elsewhere(id)? {
             return maps_of(&*there)?.value(id, key);
         }
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let (types, key) = state.pair(State::check_id(id)?, key)?;
         let cell = state.get(&key)?;
         drop(state);
@@ -176,7 +176,7 @@ impl Maps for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return maps_of(&*there)?.value_len(id, key);
         }
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let (_, key) = state.pair(State::check_id(id)?, key)?;
         Ok(state.get(&key)?.map(|cell| cell.len()))
     }
@@ -186,7 +186,7 @@ impl Maps for IodConnector {
             return maps_of(&*there)?.keys(id, start, f);
         }
         let id = State::check_id(id)?;
-        let types = self.state.read_recursive().map_types(id)?;
+        let types = self.states.shown().map_types(id)?;
         self.list_values((id, keys::MAP), start, &mut |stored, _, next| {
             let key = decode_key(&types.key, stored);
             // A key that has another length is none of the map.
@@ -199,9 +199,10 @@ impl Maps for IodConnector {
 impl EditMaps for IodConnector {
     fn become_map(&self, id: ObjectId, types: &MapTypes) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| state.make_map(id, types))?;
-        self.all_changed();
-        Ok(())
+        self.operate(|state| {
+            state.changed(id);
+            state.make_map(id, types)
+        })
     }
 
     fn put(&self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {

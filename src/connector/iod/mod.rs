@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! access    the open container        state      snapshot and uncommitted changes
+//! states    what readers and writers have
 //! dataset   metadata, chunks          content    bytes of a dataset as a file
 //! write     elements of fixed size    form       elements of variable length
 //! create    new objects               change     other type, shape or layout
@@ -88,6 +89,7 @@ mod sparse;
 #[cfg(test)]
 mod sparse_tests;
 mod state;
+mod states;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -133,7 +135,7 @@ impl Connector for IodConnector {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let [requests, received, sent] = self.container.store().counters();
-        let version = self.state.read_recursive().snapshot.version();
+        let version = self.states.shown().snapshot.version();
         let mut counters = self.env.counters();
         counters.extend([
             ("store_requests", requests),
@@ -154,7 +156,7 @@ impl Connector for IodConnector {
             return there.info(id);
         }
         let id = own(id)?;
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let headers = state.headers(id)?;
         let body = |message: u16| headers.get(&message).map(|cell| state.container.bytes(cell)).transpose();
         let at = crate::base::Address(id);
@@ -169,14 +171,14 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(group)? {
             return there.link_facts(id, name);
         }
-        self.state.read_recursive().link_facts(own(group)?, name)
+        self.states.shown().link_facts(own(group)?, name)
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
         if let Some((there, id)) = self.elsewhere(group)? {
             return Ok(there.lookup(id, name)?.map(|link| siblings::link_of(link, group.file)));
         }
-        let found = paths::lookup(&self.state.read_recursive(), own(group)?, name)?;
+        let found = paths::lookup(&self.states.shown(), own(group)?, name)?;
         Ok(found.map(|target| Link { name: name.to_vec(), target }))
     }
 
@@ -195,7 +197,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.comment(id);
         }
-        let body = self.state.read_recursive().header(own(id)?, message::COMMENT)?;
+        let body = self.states.shown().header(own(id)?, message::COMMENT)?;
         Ok(body.map(|body| comment::decode(&body).to_vec()).filter(|text| !text.is_empty()))
     }
 
@@ -203,7 +205,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(group)? {
             return there.created_links(id, limit);
         }
-        let names = self.state.read_recursive().ordered_links(own(group)?)?;
+        let names = self.states.shown().ordered_links(own(group)?)?;
         Ok(names.map(|names| names.into_iter().take(limit).collect()))
     }
 
@@ -219,7 +221,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(start)? {
             return Ok(there.resolve(id, path)?.map(|id| external::shown(id, start.file)));
         }
-        Ok(paths::follow(&self.state.read_recursive(), own(start)?, path, &mut 0)?.map(ids::object))
+        Ok(paths::follow(&self.states.shown(), own(start)?, path, &mut 0)?.map(ids::object))
     }
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
@@ -227,7 +229,7 @@ impl Connector for IodConnector {
             return there.content(id, form);
         }
         let number = own(id)?;
-        self.dataset_of(&self.state.read_recursive(), number)?;
+        self.dataset_of(&self.states.shown(), number)?;
         Ok(Arc::new(content::IodContent::new(self.shared()?, number, form)))
     }
 
@@ -236,7 +238,7 @@ impl Connector for IodConnector {
             return Connector::dataset(&*there, id);
         }
         let id = own(id)?;
-        let d = self.dataset_of(&self.state.read_recursive(), id)?;
+        let d = self.dataset_of(&self.states.shown(), id)?;
         let kind = d.new_layout().kind;
         let (chunks, index) = match &d.storage {
             Storage::Chunked(dims) => (Some(dims.clone()), Some("ordered map")),
@@ -270,15 +272,9 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return Connector::newlines(&*there, id);
         }
-        let (number, state) = (own(id)?, self.state.read_recursive());
+        let (number, state) = (own(id)?, self.states.shown());
         let dataset = self.dataset_of(&state, number)?;
-        match state.of_object(number) {
-            Some(values) => {
-                drop(state);
-                forms::newlines(self, &values, &dataset)
-            }
-            None => forms::newlines(self, &state, &dataset),
-        }
+        forms::newlines(self, &state, &dataset)
     }
 
     fn elements(&self, id: ObjectId) -> Result<Value> {
@@ -286,17 +282,11 @@ impl Connector for IodConnector {
             return there.elements(id);
         }
         let number = own(id)?;
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let d = self.dataset_of(&state, number)?;
         let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
         let mut bytes = vec![0; usize::try_from(d.size).map_err(too_large)?];
-        match state.of_object(number) {
-            Some(values) => {
-                drop(state);
-                self.read_elements(&values, &d, 0, &mut bytes)?
-            }
-            None => self.read_elements(&state, &d, 0, &mut bytes)?,
-        };
+        self.read_elements(&state, &d, 0, &mut bytes)?;
         let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
         Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts })
     }
@@ -305,26 +295,19 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.references(id, first, budget, f);
         }
-        self.visit_references(&self.state.read_recursive(), own(id)?, first, budget, f)
+        self.visit_references(&self.states.shown(), own(id)?, first, budget, f)
     }
 
     fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.defined(id, first, end);
         }
-        let (number, state) = (own(id)?, self.state.read_recursive());
+        let (number, state) = (own(id)?, self.states.shown());
         let d = self.dataset_of(&state, number)?;
         if !d.knows_defined() {
             return Ok(None);
         }
-        let elements = |values: &State| (&Sets::of(self, &d, values)? as &dyn ChunkSets).elements(first, end).map(Some);
-        match state.of_object(number) {
-            Some(values) => {
-                drop(state);
-                elements(&values)
-            }
-            None => elements(&state),
-        }
+        (&Sets::of(self, &d, &state)? as &dyn ChunkSets).elements(first, end).map(Some)
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
@@ -332,7 +315,7 @@ impl Connector for IodConnector {
             return there.chunks(id);
         }
         let number = own(id)?;
-        let d = self.dataset_of(&self.state.read_recursive(), number)?;
+        let d = self.dataset_of(&self.states.shown(), number)?;
         let Storage::Chunked(dims) = &d.storage else { return Ok(None) };
         Ok(Some(Arc::new(content::IodChunks { connector: self.shared()?, id: number, rank: dims.len() })))
     }
@@ -341,7 +324,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.stored(id);
         }
-        let d = self.dataset_of(&self.state.read_recursive(), own(id)?)?;
+        let d = self.dataset_of(&self.states.shown(), own(id)?)?;
         let chunks = stored::IodStoredChunks::of(self.shared()?, &d);
         Ok(chunks.map(|chunks| Arc::new(chunks) as Arc<dyn super::stored::StoredChunks>))
     }
@@ -351,7 +334,7 @@ impl Connector for IodConnector {
             return there.datatype(id);
         }
         let number = own(id)?;
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let body = state.header(number, message::DATATYPE)?.ok_or_else(|| no_such(number, "it is not a datatype"))?;
         types::decode_type(&body, number)
     }
@@ -360,21 +343,21 @@ impl Connector for IodConnector {
         if let Some((there, of)) = self.elsewhere(id)? {
             return Ok(there.named_type(of, attribute)?.map(|named| external::shown(named, id.file)));
         }
-        Ok(self.state.read_recursive().named_type(own(id)?, attribute)?.map(ids::object))
+        Ok(self.states.shown().named_type(own(id)?, attribute)?.map(ids::object))
     }
 
     fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
         if let Some((there, id)) = self.elsewhere(id).ok()? {
             return there.path_of(id);
         }
-        paths::present_path_of(self, &self.state.read_recursive(), id.serial())
+        paths::present_path_of(self, &self.states.shown(), id.serial())
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.attributes(id);
         }
-        let keys = self.state.read_recursive().keys(&keys::of_kind(own(id)?, keys::ATTRIBUTE))?;
+        let keys = self.states.shown().keys(&keys::of_kind(own(id)?, keys::ATTRIBUTE))?;
         Ok(keys.iter().filter_map(|key| keys::parts(key)).map(|(_, _, name)| name.to_vec()).collect())
     }
 
@@ -382,7 +365,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.attribute(id, name);
         }
-        self.attribute_of(&self.state.read_recursive(), own(id)?, name)
+        self.attribute_of(&self.states.shown(), own(id)?, name)
     }
 
     fn follow(&self) -> Option<&dyn Follow> {

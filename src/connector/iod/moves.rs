@@ -23,10 +23,10 @@ pub(super) fn make_no_cycle(state: &State, theirs: &[Entry]) -> Result<bool> {
     let mut merged = State::new(state.container.clone(), state.snapshot.clone(), None);
     for entry in theirs.iter().filter(|entry| decides(&entry.key)) {
         let body = entry.cell.clone().map_or(Body::Removed, Body::Cell);
-        merged.changes.insert(entry.key.clone(), Change { body, ranges: Ranges::whole() });
+        merged.changes.insert_mut(entry.key.clone(), Change { body, ranges: Ranges::whole() });
     }
     let ours: Vec<_> = state.changes.iter().filter(|(key, _)| decides(key)).collect();
-    merged.changes.extend(ours.iter().map(|(key, change)| ((*key).clone(), (*change).clone())));
+    ours.iter().for_each(|(key, change)| merged.changes.insert_mut((*key).clone(), (*change).clone()));
     let mut search = Search { merged: &merged, seen: HashMap::default(), left: LINKS_MAX };
     for (key, change) in ours {
         if let (Some((group, LINK, _)), Body::Cell(cell)) = (keys::parts(key), &change.body)

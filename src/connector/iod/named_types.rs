@@ -65,7 +65,7 @@ impl State {
     /// A named datatype is used once less. It is deleted if it has neither names nor users.
     fn drop_use(&mut self, id: u64) -> Result<()> {
         let left = self.link_count(id)?.saturating_sub(1);
-        if left > 0 || self.held.contains_key(&id) { self.set_link_count(id, left) } else { self.delete_object(id) }
+        if left > 0 || self.is_held(id) { self.set_link_count(id, left) } else { self.delete_object(id) }
     }
 }
 
@@ -97,7 +97,7 @@ impl IodConnector {
             if d.named != Some(named) {
                 state.change_use(d.named, Some(named))?;
                 state.put_header(id, kind::DATATYPE, &TypeOf { datatype: d.datatype.clone(), named: Some(named) }.message()?)?;
-                self.changed(id);
+                state.changed(id);
             }
             return Ok(true);
         };

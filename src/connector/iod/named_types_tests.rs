@@ -55,7 +55,7 @@ fn a_named_datatype_stays_as_long_as_it_is_used() {
     assert_eq!(c.path_of(c.named_type(d, None).unwrap().unwrap()).unwrap(), b"/t");
     assert!(is_same_datatype(&Connector::dataset(&*c, d).unwrap().datatype, &parse_datatype(TYPE).unwrap()));
     // In place of the datatype stands a reference to it.
-    let stored = c.state.read().header(d.serial(), kind::DATATYPE).unwrap().unwrap();
+    let stored = c.states.shown().header(d.serial(), kind::DATATYPE).unwrap().unwrap();
     assert_eq!(stored, SharedMessage::encode_object(t.address, &crate::format::Context::DEFAULT));
     // Without its name it stays for its users.
     c.unlink(c.root(), b"t", false).unwrap();
@@ -168,7 +168,7 @@ fn references_to_what_is_no_datatype_are_errors() {
     let refer = |id: ObjectId, to: u64| {
         let body = SharedMessage::encode_object(crate::base::Address(to), &crate::format::Context::DEFAULT);
         c.operate(|state| state.put_header(id.serial(), kind::DATATYPE, &body)).unwrap();
-        c.all_changed();
+        c.states.next().all_changed();
     };
     for to in [0, 12345, d.serial(), u64::MAX] {
         refer(d, to);

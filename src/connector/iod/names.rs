@@ -121,7 +121,7 @@ impl State {
             self.set_link_count(number, left)?;
             return Ok(None);
         }
-        match self.held.contains_key(&number) {
+        match self.is_held(number) {
             true => self.set_link_count(number, 0)?,
             false => self.delete_object(number)?,
         }
@@ -137,7 +137,7 @@ impl State {
                 let Some(LinkTarget::Hard(child)) = lookup(self, id, name)? else { continue };
                 let child = child.serial();
                 let left = self.link_count(child)?.saturating_sub(1);
-                if left == 0 && child != 0 && !self.held.contains_key(&child) {
+                if left == 0 && child != 0 && !self.is_held(child) {
                     gone.push(child);
                 } else {
                     self.set_link_count(child, left)?;
@@ -146,13 +146,13 @@ impl State {
             for named in self.types_used(id)? {
                 let left = self.link_count(named)?.saturating_sub(1);
                 match self.kind(named)? {
-                    Some(ObjectKind::Datatype) if left > 0 || self.held.contains_key(&named) => self.set_link_count(named, left)?,
+                    Some(ObjectKind::Datatype) if left > 0 || self.is_held(named) => self.set_link_count(named, left)?,
                     Some(ObjectKind::Datatype) => gone.push(named),
                     _ => {}
                 }
             }
             self.remove_all(&keys::of_object(id))?;
-            self.forms.remove(&id);
+            self.forms.remove_mut(&id);
             self.newlines.remove(&id);
             self.waiting.references.retain(|(dataset, ..)| *dataset != id);
             self.waiting.attributes.retain(|(object, _), _| *object != id);

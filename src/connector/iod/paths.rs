@@ -112,7 +112,7 @@ pub(super) fn path_of(connector: &IodConnector, state: &State, id: u64) -> Optio
 
 /// A path of an object from the root. The first call after a change walks all groups.
 pub(super) fn present_path_of(connector: &IodConnector, state: &State, id: u64) -> Option<Vec<u8>> {
-    let generation = connector.generation();
+    let generation = state.generation();
     let mut paths = connector.paths.lock();
     if paths.0 != generation {
         match all_paths(state, None) {

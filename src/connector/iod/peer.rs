@@ -32,7 +32,7 @@ impl Peer {
 
     /// It joins as `member`.
     pub fn join(&self, member: Membership) {
-        // The lock of the state is held: no other thread joins.
+        // The caller makes the next state: no other thread joins.
         let _ = self.member.set(member);
     }
 

@@ -35,7 +35,7 @@ impl IodConnector {
 
     fn renew_pin(&self) {
         let (base, session, failed) = {
-            let state = self.state.read_recursive();
+            let state = self.states.shown();
             (state.snapshot.pinned(), state.session.clone(), state.failed.is_some())
         };
         // What a session that failed shows stays readable.

@@ -1,12 +1,15 @@
-//! Readers of variable-length elements beside writers, and the memory of long strings.
+//! Readers beside writers, operations that are undone, and the memory of long strings.
 
 use super::access::IodConnector;
-use super::tests::{bytes, empty, environment, open};
-use crate::connector::edit::Edit;
-use crate::connector::{Connector, DatasetSpec, Form, ObjectId};
+use super::state::State;
+use super::tests::{bytes, empty, open, open_in, shown, spec};
+use crate::base::Error;
+use crate::connector::edit::{Edit, Elements};
+use crate::connector::{ChunksSpec, Connector, DatasetSpec, Form, ObjectId};
+use crate::dataset::layout::Seek;
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
-use crate::iod::Container;
+use crate::iod::keys;
 use crate::present::parse::parse_datatype;
 use parking_lot::Mutex;
 use std::io;
@@ -16,20 +19,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// A store whose reads of packs tell that they begin, and wait until they may go on.
+/// A store of which one request, for an object whose key begins with `at`, says that it begins,
+/// and waits until it may go on. Of packs it is a read, of records a creation.
 struct WaitingStore {
     store: MemoryStore,
+    at: &'static str,
     begun: Sender<()>,
     go_on: Mutex<Option<Receiver<()>>>,
 }
 
-impl ObjectStore for WaitingStore {
-    fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
-        if key.starts_with("d/")
+impl WaitingStore {
+    fn wait(&self, key: &str) {
+        if key.starts_with(self.at)
             && let Some(go_on) = self.go_on.lock().take()
         {
             let _ = self.begun.send(());
             let _ = go_on.recv();
+        }
+    }
+}
+
+impl ObjectStore for WaitingStore {
+    fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        if self.at == keys::PACKS {
+            self.wait(key);
         }
         self.store.get(key, range)
     }
@@ -39,6 +52,7 @@ impl ObjectStore for WaitingStore {
     }
 
     fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
+        self.wait(key);
         self.store.create(key, bytes)
     }
 
@@ -79,15 +93,8 @@ fn a_reader_that_waits_for_the_store_leaves_writers_alone() {
     let id = strings(&c, &lines);
     c.close().unwrap();
     let ((begun, began), (go, go_on)) = (channel(), channel());
-    let waiting = WaitingStore { store, begun, go_on: Mutex::new(None) };
-    let waiting = Arc::new(waiting);
-    let c = {
-        let container = Arc::new(Container::open(waiting.clone()).unwrap());
-        let mut snapshot = container.snapshot(None).unwrap();
-        let session = container.begin_session(&mut snapshot).unwrap();
-        let state = super::state::State::new(container.clone(), snapshot, Some(session));
-        IodConnector::new(container, state, true, environment())
-    };
+    let waiting = Arc::new(WaitingStore { store, at: keys::PACKS, begun, go_on: Mutex::new(None) });
+    let c = open_in(waiting.clone(), None).unwrap();
     *waiting.go_on.lock() = Some(go_on);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| bytes(&*c, id));
@@ -106,6 +113,105 @@ fn a_reader_that_waits_for_the_store_leaves_writers_alone() {
         assert!(reader.join().unwrap() == lines);
         assert!(written.is_ok(), "the writer waited for the reader");
     });
+}
+
+/// All requests of readers waited while a commit waited for the store.
+#[test]
+fn readers_wait_for_no_commit() {
+    let store = empty();
+    let ((begun, began), (go, go_on)) = (channel(), channel());
+    let waiting = Arc::new(WaitingStore { store, at: keys::RECORDS, begun, go_on: Mutex::new(None) });
+    let c = open_in(waiting.clone(), None).unwrap();
+    let id = c.create_dataset(c.root(), b"d", &spec("u1", &[100_000])).unwrap();
+    let v = strings(&c, b"one\ntwo\n");
+    c.write(id, 0, &[7; 100_000]).unwrap();
+    *waiting.go_on.lock() = Some(go_on);
+    std::thread::scope(|scope| {
+        let commit = scope.spawn(|| Edit::commit(&*c));
+        began.recv_timeout(Duration::from_secs(60)).expect("the commit asks the store");
+        let (done, is_done) = channel();
+        let reader = scope.spawn({
+            let c = &c;
+            move || {
+                c.hold(id);
+                assert_eq!((bytes(&**c, id), bytes(&**c, v)), (vec![7; 100_000], b"one\ntwo\n".to_vec()));
+                assert_eq!(shown(&**c).into_keys().collect::<Vec<_>>(), ["/d", "/v"]);
+                let content = c.content(id, Form::Main).unwrap();
+                assert!(content.allocated().unwrap() > 0 && content.seek(0, Seek::Data).unwrap() == Some(0));
+                c.catch_up().unwrap();
+                c.release(id);
+                let _ = done.send(());
+            }
+        });
+        let read = is_done.recv_timeout(Duration::from_secs(60));
+        let _ = go.send(());
+        reader.join().unwrap();
+        commit.join().unwrap().unwrap();
+        assert!(read.is_ok(), "the reader waited for the commit");
+    });
+}
+
+/// A chunk in memory kept the bytes of an operation that failed.
+#[test]
+fn operations_that_fail_or_panic_change_no_chunk() {
+    let c = open(&empty());
+    let id = c.create_dataset(c.root(), b"d", &DatasetSpec { maxshape: Some(vec![None]), ..spec("u1", &[1000]) }).unwrap();
+    let sparse = DatasetSpec { layout: Some("sparse".into()), profile: Some("map".into()), ..spec("u1", &[1000]) };
+    let sparse = c.create_dataset(c.root(), b"sparse", &sparse).unwrap();
+    let seven = |id| c.write(id, 0, &[7; 1000]).unwrap();
+    seven(id);
+    seven(sparse);
+    let before = c.states.shown();
+    for panics in [false, true] {
+        for id in [id, sparse] {
+            let failing = || {
+                c.operate::<()>(|state| {
+                    let d = c.dataset_of(state, id.serial())?;
+                    c.write_elements(state, &d, 10, &[1; 100])?;
+                    c.write_elements(state, &d, 50, &[2; 100])?;
+                    state.put_header(id.serial(), 0x1234, b"header")?;
+                    state.changed(id.serial());
+                    assert!(!panics, "as the test wants");
+                    Err(Error::refused(libc::EINVAL, "as the test wants"))
+                })
+            };
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(failing));
+            assert_eq!((done.is_err(), done.is_ok_and(|done| done.is_err())), (panics, !panics));
+            assert_eq!(bytes(&*c, id), [7; 1000]);
+        }
+        let now = c.states.shown();
+        assert!(now.changes.ptr_eq(&before.changes) && now.dirty_bytes == before.dirty_bytes);
+        assert_eq!(now.revision(id.serial()), before.revision(id.serial()));
+    }
+    c.write(id, 0, b"after").unwrap();
+    Edit::commit(&*c).unwrap();
+    assert_eq!(bytes(&*c, id)[..6], *b"after\x07");
+    assert_eq!(c.states.shown().dirty_bytes, 0);
+}
+
+/// A reader that took a state before a dataset got another layout reads it as it was.
+#[test]
+fn a_reader_keeps_the_layout_that_it_began_with() {
+    let c = open(&empty());
+    let id = c.create_dataset(c.root(), b"d", &DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![100])), ..spec("<u2", &[1000]) }).unwrap();
+    let values: Vec<u8> = (0..1000u16).flat_map(u16::to_le_bytes).collect();
+    c.write(id, 0, &values).unwrap();
+    for commits in [false, true] {
+        let before = c.states.shown();
+        let chunks = Some(ChunksSpec::Dims(vec![if commits { 40 } else { 70 }]));
+        c.change_dataset(id, DatasetSpec { chunks, ..DatasetSpec::default() }, Elements::Kept).unwrap();
+        if commits {
+            Edit::commit(&*c).unwrap();
+        }
+        let read = |state: &State| {
+            let mut all = vec![0; 2000];
+            let d = c.dataset_of(state, id.serial()).unwrap();
+            assert_eq!(c.read_together(state, &d, 0, &mut all).unwrap(), 2000);
+            (all == values, d.chunk_dims().to_vec())
+        };
+        let (was, is) = if commits { (70, 40) } else { (100, 70) };
+        assert_eq!((read(&before), read(&c.states.shown())), ((true, vec![was]), (true, vec![is])));
+    }
 }
 
 /// While strings are replaced and other objects change, a reader gets old ones or new ones as a

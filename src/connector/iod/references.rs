@@ -1,7 +1,7 @@
 //! References in the elements of datasets, by what they name.
 
 use super::access::IodConnector;
-use super::cells::{LockedCells, NewCells, Place};
+use super::cells::{NewCells, Place, StateCells};
 use super::dataset::Dataset;
 use super::state::State;
 use crate::base::datatype::{Class, Datatype, References};
@@ -82,7 +82,7 @@ impl IodConnector {
         let d = self.dataset_of(state, id)?;
         let Some(table) = Table::of(&d) else { return Ok(()) };
         let place = Place::Dataset(id);
-        let cells = LockedCells { connector: self, state, place: &place };
+        let cells = StateCells { connector: self, state, place: &place };
         for n in first..table.total {
             let Some((at, t)) = table.place(&d, n) else { break };
             let Class::Reference(r) = &t.class else { break };
@@ -117,7 +117,7 @@ impl IodConnector {
         if early {
             return Ok(());
         }
-        self.changed(id);
+        state.changed(id);
         state.touch(id)
     }
 
@@ -168,7 +168,7 @@ impl IodConnector {
                 }
             };
             match self.put_reference(state, &d, n, &entry)? {
-                true => self.changed(id),
+                true => state.changed(id),
                 false => state.waiting.references.push((id, n, entry)),
             }
         }
@@ -197,7 +197,7 @@ impl IodConnector {
         }
         if bytes.len() as u64 == d.element_size {
             state.put_dataset(id, &Creation { fill: Fill::Value(bytes), ..d.creation() })?;
-            self.changed(id);
+            state.changed(id);
         }
         Ok(true)
     }

@@ -6,19 +6,19 @@ use crate::base::{Error, Result};
 impl IodConnector {
     /// Why nothing can be changed; `None`: changes are possible.
     pub(super) fn refused_reason(&self) -> Option<String> {
-        self.state.read_recursive().failed.clone()
+        self.states.shown().failed.clone()
     }
 
     /// Drops the changes that were refused, and begins a session on the newest version.
     pub(super) fn discard_changes(&self) -> Result<()> {
-        let mut state = self.state.write();
+        let mut state = self.states.next();
         if state.failed.is_none() || self.joined.is_some() {
             return Err(Error::refused(libc::EINVAL, "no commit was refused"));
         }
         let mut snapshot = self.container.snapshot(None)?;
         let session = self.container.begin_session(&mut snapshot)?;
         state.discard(snapshot, session);
-        self.all_changed();
+        state.all_changed();
         Ok(())
     }
 }

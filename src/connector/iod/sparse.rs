@@ -1,7 +1,7 @@
 //! Sparse datasets: which elements are defined, and making them so or undefined.
 
 use super::access::IodConnector;
-use super::cells::{LockedCells, Place};
+use super::cells::{Place, StateCells};
 use super::change::read_written;
 use super::chunks::Source;
 use super::dataset::{Dataset, Storage};
@@ -188,10 +188,11 @@ impl Erase for IodConnector {
     }
 
     fn writer_closed(&self, id: ObjectId) {
-        let mut state = self.state.write();
+        let state = self.states.shown();
         let written = || state.has_any(&keys::of_kind(id.serial(), keys::CHUNK)).unwrap_or(false);
-        if state.announced.contains_key(&id.serial()) && written() {
-            state.announced.remove(&id.serial());
+        let is_announced = state.announced().contains_key(&id.serial());
+        if is_announced && written() {
+            state.announced().remove(&id.serial());
         }
     }
 }
@@ -244,22 +245,23 @@ fn check_alike(s: &Dataset, d: &Dataset, at: u64, to: u64) -> Result<()> {
 
 /// Keeps the runs `defined` of `range` for bytes that are written next. Does nothing if the dataset
 /// was not `blank` and none of its ranges are kept.
-fn announce(state: &mut State, id: u64, blank: bool, range: Range<u64>, defined: &[Range<u64>]) {
-    if !blank && !state.announced.contains_key(&id) {
+fn announce(state: &State, id: u64, blank: bool, range: Range<u64>, defined: &[Range<u64>]) {
+    let mut all = state.announced();
+    if !blank && !all.contains_key(&id) {
         return;
     }
-    let kept = state.announced.values().map(|announced| announced.ranges()).fold(0, usize::saturating_add);
+    let kept = all.values().map(|announced| announced.ranges()).fold(0, usize::saturating_add);
     if kept.saturating_add(defined.len()) >= ANNOUNCED_RANGES_MAX {
         tracing::warn!("object {id}: no memory for user.h5dir.defined: all elements that are written next will be defined");
         return;
     }
-    state.announced.entry(id).or_default().set(range, defined);
+    all.entry(id).or_default().set(range, defined);
 }
 
 impl IodConnector {
     /// Sets the defined elements of the dataset `id` that were announced; false if none were.
     pub(super) fn apply_announced(&self, state: &mut State, id: u64) -> Result<bool> {
-        let Some(announced) = state.announced.get(&id).cloned() else { return Ok(false) };
+        let Some(announced) = state.announced().get(&id).cloned() else { return Ok(false) };
         let d = self.dataset_of(state, id)?;
         // It may have become another dataset.
         if !d.knows_defined() {
@@ -322,7 +324,7 @@ impl IodConnector {
     pub(super) fn undefine_fill_values(&self, state: &mut State, d: &Dataset, set: &ElementSet) -> Result<()> {
         self.each_piece(state, d, set, &mut |state, at, bytes| {
             let place = Place::Dataset(d.id);
-            let parts = LockedCells { connector: self, state, place: &place };
+            let parts = StateCells { connector: self, state, place: &place };
             let blank = fill_values(&d.datatype, &d.pattern, bytes, &parts, FILL_FORM_MAX)?;
             let byte = |n: usize| at.saturating_add(n as u64);
             blank.into_iter().try_for_each(|part| self.undefine_bytes(state, d, byte(part.start)..byte(part.end)))
@@ -433,7 +435,7 @@ impl IodConnector {
             }
         }
         // The form of elements of variable length has other lengths.
-        self.changed(d.id);
+        state.changed(d.id);
         state.touch(d.id)
     }
 

@@ -210,7 +210,7 @@ fn versions_have_their_defined_elements() {
     for _ in 0..6 {
         (0..5).for_each(|_| operation(&c, id, &mut m, &mut random));
         Edit::commit(&*c).unwrap();
-        versions.push((c.state.read().snapshot.version(), m.clone()));
+        versions.push((c.states.shown().snapshot.version(), m.clone()));
     }
     for (version, m) in versions {
         m.check(&open_in(Arc::new(store.clone()), Some(version)).unwrap(), id, &mut random);
@@ -330,7 +330,7 @@ fn damaged_sets_are_errors() {
     let id = c.create_dataset(c.root(), b"d", &sparse("filter", 9, 11, 0)).unwrap();
     c.write(id, 0, &[3; 2]).unwrap();
     Edit::commit(&*c).unwrap();
-    let mut state = c.state.write();
+    let mut state = c.states.next();
     let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
     let cell = state.get(&key).unwrap().unwrap();
     let stored = state.container.bytes_of(&key, &cell).unwrap();
@@ -340,7 +340,7 @@ fn damaged_sets_are_errors() {
         if let Some(bit) = bit {
             damaged[bit / 8] ^= 1 << (bit % 8);
         }
-        state = c.state.write();
+        state = c.states.next();
         state.put(key.clone(), &damaged).unwrap();
         drop(state);
         let mut buf = [0; 4];
@@ -490,7 +490,7 @@ fn few_bytes_of_a_filtered_chunk_take_little_memory() {
     let large = DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![1 << 20])), filters: Some(vec![deflate]), ..spec("u1", &[4 << 20]) };
     let id = c.create_dataset(c.root(), b"d", &large).unwrap();
     c.write(id, 1 << 20, &[5; 100]).unwrap();
-    assert_eq!(c.state.read().dirty_bytes, 100);
+    assert_eq!(c.states.shown().dirty_bytes, 100);
     Edit::commit(&*c).unwrap();
     assert_eq!(bytes(&*c, id)[(1 << 20) - 1..(1 << 20) + 101], [[0].as_slice(), &[5; 100], &[0]].concat());
 }

@@ -1,7 +1,9 @@
-//! The values that are shown: a snapshot and the changes that are not committed.
+//! Values of a container at one moment: a snapshot and the changes that are not committed.
+//!
+//! A copy that readers get shares what neither changes, so that it costs nothing.
 
 use super::ids::no_such;
-use super::image::{Body, Change, Changes};
+use super::image::{Body, Change, Changes, DirtyImage, SharedImage};
 use crate::base::newlines::Newlines;
 use crate::base::value::NewValue;
 use crate::base::{Address, Error, Result};
@@ -14,16 +16,19 @@ use crate::iod::limits::value_max;
 use crate::iod::range::{KeyRange, Visit, is_empty, overlay};
 use crate::iod::{Cell, Container, Key, Ranges, Session, Snapshot, merge};
 use foldhash::HashMap;
+use parking_lot::{Mutex, RwLock};
+use rpds::HashTrieMapSync;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Datasets whose newlines inside strings are kept at a time.
 const NEWLINES_AWAITED_MAX: usize = 4096;
 
-/// Changes of an object up to which readers take a copy of them.
-const FROZEN_CHANGES_MAX: usize = 4096;
+/// Objects whose revisions are kept apart. With more, all objects have a new one.
+const REVISIONS_MAX: usize = 1 << 16;
 
 /// Type of an object: group.
 pub(super) const GROUP: u8 = 1;
@@ -60,9 +65,10 @@ impl Waiting {
 }
 
 /// The form of a dataset that is being written.
+#[derive(Clone)]
 pub(super) struct Form {
-    /// As it is now.
-    pub bytes: Arc<Vec<u8>>,
+    /// As it is now, in all states.
+    pub bytes: Arc<RwLock<Vec<u8>>>,
     /// Something was written since it was made or emptied.
     pub written: bool,
     /// It was emptied: all of its elements are written.
@@ -102,33 +108,43 @@ pub(super) struct State {
     pub dirty_bytes: usize,
     /// A change moved a group.
     pub moves_group: bool,
-    /// How often objects are held.
-    pub held: HashMap<u64, u64>,
+    /// How often the versions of others took its place; see [`crate::connector::Follow::state`].
+    number: u64,
+    /// Number of the state: each one has another.
+    generation: u64,
+    /// Numbers of all states of the container.
+    numbers: Arc<AtomicU64>,
+    /// Revision of all objects but those in `revisions`.
+    revision: u64,
+    revisions: HashTrieMapSync<u64, u64>,
+    /// How often objects are held, in all states.
+    held: Arc<Mutex<HashMap<u64, u64>>>,
     /// Forms of variable-length datasets that are being written.
-    pub forms: HashMap<u64, Form>,
-    /// Newlines inside the strings of datasets whose lines are written next.
-    pub newlines: HashMap<u64, Newlines>,
-    /// Defined elements of datasets whose bytes are written next.
-    pub announced: HashMap<u64, Announced>,
-    pub waiting: Waiting,
+    pub forms: HashTrieMapSync<u64, Form>,
+    /// Defined elements of datasets whose bytes are written next, in all states.
+    announced: Arc<Mutex<HashMap<u64, Announced>>>,
     /// UUIDs of records of the next version whose commit is in doubt.
     pub in_doubt: Vec<[u8; 16]>,
-    /// Packs, with their sessions, that no record can refer to yet.
-    pub unpublished: BTreeSet<(u64, u32)>,
     /// Why nothing can be written any more.
     pub failed: Option<String>,
-    /// Values before the operation under way changed them; `None`: it is not undone.
+    /// Newlines inside the strings of datasets whose lines are written next. Readers have none.
+    pub newlines: HashMap<u64, Newlines>,
+    /// Readers have none.
+    pub waiting: Waiting,
+    /// Packs, with their sessions, that no record can refer to yet. Readers have none.
+    pub unpublished: BTreeSet<(u64, u32)>,
+    /// What the operation under way began with; `None`: it is not undone.
     undo: Option<Undo>,
     /// Stands for a dirty chunk in listings.
     placeholder: Cell,
 }
 
-/// What an operation changed.
-#[derive(Default)]
+/// What an operation began with.
 struct Undo {
-    /// Values before, in the order of the changes; `None`: the key had no change.
-    changes: Vec<(Key, Option<Change>)>,
+    changes: Changes,
     moved_group: bool,
+    revision: u64,
+    revisions: HashTrieMapSync<u64, u64>,
 }
 
 /// The value that a change makes; `placeholder` for a dirty chunk.
@@ -161,30 +177,130 @@ impl State {
             container,
             snapshot,
             session: session.map(Arc::new),
-            changes: Changes::new(),
+            changes: Changes::new_sync(),
             dirty_bytes: 0,
             moves_group: false,
-            held: HashMap::default(),
-            forms: HashMap::default(),
-            newlines: HashMap::default(),
-            announced: HashMap::default(),
-            waiting: Waiting::default(),
+            number: 0,
+            generation: 1,
+            numbers: Arc::new(AtomicU64::new(2)),
+            revision: 0,
+            revisions: HashTrieMapSync::new_sync(),
+            held: Arc::default(),
+            forms: HashTrieMapSync::new_sync(),
+            announced: Arc::default(),
             in_doubt: Vec::new(),
-            unpublished: BTreeSet::new(),
             failed: None,
+            newlines: HashMap::default(),
+            waiting: Waiting::default(),
+            unpublished: BTreeSet::new(),
             undo: None,
             placeholder: Cell::inline(&[]),
         }
     }
 
-    /// The values of one object as they are now, for a reader who does not lock the state; `None`:
-    /// too many of them changed.
-    pub fn of_object(&self, id: u64) -> Option<State> {
-        let range = keys::of_object(id);
-        let changed = self.changes.range::<Key, _>((range.0.as_ref(), range.1.as_ref())).take(FROZEN_CHANGES_MAX.saturating_add(1));
-        let changes: Changes = changed.map(|(key, change)| (key.clone(), change.clone())).collect();
-        let snapshot = self.snapshot.within(&range, FROZEN_CHANGES_MAX).filter(|_| changes.len() <= FROZEN_CHANGES_MAX)?;
-        Some(State { changes, ..State::new(self.container.clone(), snapshot, None) })
+    /// The same for readers.
+    pub fn for_readers(&self) -> State {
+        State {
+            container: self.container.clone(),
+            snapshot: self.snapshot.clone(),
+            session: self.session.clone(),
+            changes: self.changes.clone(),
+            dirty_bytes: self.dirty_bytes,
+            moves_group: self.moves_group,
+            number: self.number,
+            generation: self.generation,
+            numbers: self.numbers.clone(),
+            revision: self.revision,
+            revisions: self.revisions.clone(),
+            held: self.held.clone(),
+            forms: self.forms.clone(),
+            announced: self.announced.clone(),
+            in_doubt: self.in_doubt.clone(),
+            failed: self.failed.clone(),
+            newlines: HashMap::default(),
+            waiting: Waiting::default(),
+            unpublished: BTreeSet::new(),
+            undo: None,
+            placeholder: self.placeholder.clone(),
+        }
+    }
+
+    /// How often the versions of others took its place.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Notes that the version of another one takes its place.
+    pub fn follow(&mut self) {
+        self.number = self.number.saturating_add(1);
+    }
+
+    fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Number of the state. Two states with the same one are the same.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Makes it another state.
+    pub fn renew(&mut self) {
+        self.generation = self.next_number();
+    }
+
+    /// Number that changes with the metadata of the object `id`, and with its variable-length
+    /// elements.
+    pub fn revision(&self, id: u64) -> u64 {
+        self.revisions.get(&id).copied().unwrap_or(self.revision)
+    }
+
+    /// Notes a change of the metadata of the object `id`, or of its variable-length elements.
+    pub fn changed(&mut self, id: u64) {
+        if self.revisions.size() >= REVISIONS_MAX {
+            self.all_changed();
+        } else {
+            self.revisions.insert_mut(id, self.next_number());
+        }
+    }
+
+    /// Notes changes of any objects.
+    pub fn all_changed(&mut self) {
+        self.revisions = HashTrieMapSync::new_sync();
+        self.revision = self.next_number();
+    }
+
+    /// Notes that the object `id` is open once more.
+    pub fn hold(&self, id: u64) {
+        let mut held = self.held.lock();
+        let count = held.entry(id).or_insert(0);
+        *count = count.saturating_add(1);
+    }
+
+    /// Notes that the object `id` is open once less; true if it is not open any more.
+    pub fn release(&self, id: u64) -> bool {
+        let mut held = self.held.lock();
+        let left = held.get(&id).map_or(0, |n| n.saturating_sub(1));
+        match left {
+            0 => drop(held.remove(&id)),
+            left => drop(held.insert(id, left)),
+        }
+        left == 0
+    }
+
+    /// How often the object `id` is open.
+    pub fn holders(&self, id: u64) -> u64 {
+        self.held.lock().get(&id).copied().unwrap_or(0)
+    }
+
+    /// True if the object `id` is open.
+    pub fn is_held(&self, id: u64) -> bool {
+        self.holders(id) > 0
+    }
+
+    /// Defined elements of datasets whose bytes are written next.
+    pub fn announced(&self) -> parking_lot::MutexGuard<'_, HashMap<u64, Announced>> {
+        self.announced.lock()
     }
 
     /// True for an object without names that is still stored.
@@ -194,41 +310,44 @@ impl State {
 
     /// True if objects without names are open.
     pub fn has_nameless(&self) -> bool {
-        self.held.keys().any(|id| self.is_nameless(*id))
+        self.held_ids().into_iter().any(|id| self.is_nameless(id))
     }
 
     /// Deletes the objects without names that are open.
     pub fn delete_nameless(&mut self) -> Result<()> {
-        let held: Vec<u64> = self.held.keys().copied().filter(|id| self.is_nameless(*id)).collect();
+        let held: Vec<u64> = self.held_ids().into_iter().filter(|id| self.is_nameless(*id)).collect();
         held.into_iter().try_for_each(|id| self.delete_object(id))
+    }
+
+    fn held_ids(&self) -> Vec<u64> {
+        self.held.lock().keys().copied().collect()
     }
 
     /// Begins an operation that is undone if it fails.
     pub fn begin(&mut self) {
-        self.undo = Some(Undo { changes: Vec::new(), moved_group: self.moves_group });
+        let (changes, moved_group) = (self.changes.clone(), self.moves_group);
+        self.undo = Some(Undo { changes, moved_group, revision: self.revision, revisions: self.revisions.clone() });
     }
 
-    /// Ends the operation; undoes its changes unless they are `kept`. Chunks that were in memory
-    /// before keep the bytes that it wrote.
+    /// Ends the operation; undoes its changes unless they are `kept`.
     pub fn end(&mut self, kept: bool) {
-        let Some(Undo { changes, moved_group }) = self.undo.take().filter(|_| !kept) else { return };
-        for (key, before) in changes.into_iter().rev() {
-            let now = match before {
-                Some(change) => {
-                    self.dirty_bytes = self.dirty_bytes.saturating_add(dirty_len(&change.body));
-                    self.changes.insert(key, change)
-                }
-                None => self.changes.remove(&key),
-            };
-            self.dirty_bytes = self.dirty_bytes.saturating_sub(now.map_or(0, |now| dirty_len(&now.body)));
+        let Some(Undo { changes, moved_group, revision, revisions }) = self.undo.take().filter(|_| !kept) else { return };
+        if !self.changes.ptr_eq(&changes) {
+            self.changes = changes;
+            self.dirty_bytes = self.changes.values().map(|change| dirty_len(&change.body)).fold(0, usize::saturating_add);
         }
-        self.moves_group = moved_group;
+        (self.moves_group, self.revision, self.revisions) = (moved_group, revision, revisions);
     }
 
-    fn note(&mut self, key: &Key, before: Option<Change>) {
-        if let Some(undo) = &mut self.undo {
-            undo.changes.push((key.clone(), before));
-        }
+    /// True if a chunk in memory may be changed where it is: the operation made it, or is not
+    /// undone.
+    pub fn owns(&self, chunk: &DirtyImage) -> bool {
+        self.undo.is_none() || chunk.made_in == self.generation
+    }
+
+    /// Notes that a chunk in memory, which had `before` bytes of memory, was changed where it is.
+    pub fn note_resized(&mut self, before: usize, chunk: &DirtyImage) {
+        self.dirty_bytes = self.dirty_bytes.saturating_sub(before).saturating_add(chunk.memory());
     }
 
     /// The value of a key that is no dirty chunk.
@@ -273,18 +392,14 @@ impl State {
 
     /// Changes a value; `ranges`: bytes of a chunk that it was written to.
     pub fn change(&mut self, key: Key, body: Body, ranges: Ranges) {
-        self.dirty_bytes = self.dirty_bytes.saturating_add(dirty_len(&body));
-        let old = self.changes.insert(key.clone(), Change { body, ranges });
-        self.dirty_bytes = self.dirty_bytes.saturating_sub(old.as_ref().map_or(0, |old| dirty_len(&old.body)));
-        self.note(&key, old);
+        let before = self.changes.get(&key).map_or(0, |old| dirty_len(&old.body));
+        self.dirty_bytes = self.dirty_bytes.saturating_sub(before).saturating_add(dirty_len(&body));
+        self.changes.insert_mut(key, Change { body, ranges });
     }
 
-    /// [`State::change`] of a value that has a change already, in another form or by more bytes. It
-    /// is not undone.
-    pub fn change_form(&mut self, key: Key, body: Body, ranges: Ranges) {
-        let undo = self.undo.take();
-        self.change(key, body, ranges);
-        self.undo = undo;
+    /// Makes a chunk `image`, of which the session wrote `ranges`.
+    pub fn put_chunk(&mut self, key: Key, image: SharedImage, ranges: Ranges) {
+        self.change(key, Body::Dirty(DirtyImage::new(image, self.generation)), ranges);
     }
 
     /// The bytes of a chunk that the session wrote.
@@ -292,10 +407,11 @@ impl State {
         self.changes.get(key).map_or_else(Ranges::default, |change| change.ranges.clone())
     }
 
-    /// Drops the change of a value, which is committed.
+    /// Drops the change of a value.
     pub fn forget_change(&mut self, key: &[u8]) {
-        let old = self.changes.remove(key);
-        self.dirty_bytes = self.dirty_bytes.saturating_sub(old.map_or(0, |old| dirty_len(&old.body)));
+        let before = self.changes.get(key).map_or(0, |old| dirty_len(&old.body));
+        self.dirty_bytes = self.dirty_bytes.saturating_sub(before);
+        self.changes.remove_mut(key);
     }
 
     /// Sets a value. Errors: `ENAMETOOLONG` if the key is too long.
@@ -316,12 +432,9 @@ impl State {
 
     /// Removes a value.
     pub fn remove(&mut self, key: Key) -> Result<()> {
-        let ranges = Ranges::whole();
-        if self.snapshot.get(&self.container, &key)?.is_some() {
-            self.change(key, Body::Removed, ranges);
-        } else if let Some(old) = self.changes.remove(&key) {
-            self.dirty_bytes = self.dirty_bytes.saturating_sub(dirty_len(&old.body));
-            self.note(&key, Some(old));
+        match self.snapshot.get(&self.container, &key)?.is_some() {
+            true => self.change(key, Body::Removed, Ranges::whole()),
+            false => self.forget_change(&key),
         }
         Ok(())
     }
@@ -377,8 +490,16 @@ impl State {
 
     /// Drops all changes, and begins `session` on the version `snapshot`.
     pub fn discard(&mut self, snapshot: Snapshot, session: Session) {
-        let held = std::mem::take(&mut self.held);
-        *self = State { held, ..State::new(self.container.clone(), snapshot, Some(session)) };
+        let (generation, numbers, held) = (self.generation, self.numbers.clone(), self.held.clone());
+        self.announced.lock().clear();
+        *self = State {
+            generation,
+            numbers,
+            held,
+            announced: self.announced.clone(),
+            ..State::new(self.container.clone(), snapshot, Some(session))
+        };
+        self.all_changed();
     }
 
     /// An id for a new object or a block of cells.

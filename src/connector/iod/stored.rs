@@ -50,7 +50,7 @@ impl IodStoredChunks {
 
     /// Coordinates and values of the chunks after the one at `after`.
     fn cells(&self, after: Option<&[u64]>, budget: u64) -> Result<Vec<(Vec<u64>, Cell)>> {
-        let state = self.connector.state.read_recursive();
+        let state = self.connector.states.shown();
         let d = self.connector.dataset_of(&state, self.id)?;
         let (start, end) = keys::of_kind(self.id, keys::CHUNK);
         let start = after.map_or(start, |scaled| Bound::Excluded(keys::chunk(self.id, scaled)));
@@ -60,8 +60,9 @@ impl IodStoredChunks {
                 return Ok(ControlFlow::Continue(()));
             };
             let cell = match state.changes.get(key).map(|c| &c.body) {
-                Some(Body::Dirty(image)) => {
-                    let (bytes, mask) = d.encode(image)?;
+                Some(Body::Dirty(chunk)) => {
+                    let image = chunk.now();
+                    let (bytes, mask) = d.encode(&image)?;
                     Cell { mask, data: Data::Inline(bytes.as_ref().into()) }
                 }
                 _ => cell.clone(),
@@ -202,7 +203,7 @@ mod tests {
         let c = open(&store);
         let (d, level) = (gzip(&c, b"d", 1), gzip(&c, b"level", 2));
         let chunks = [chunk(0, 0, &SEVENS), chunk(2, 1, &raw), chunk(4, 1, &raw)];
-        let storage = c.dataset_of(&c.state.read(), d.serial()).unwrap().chunk_storage().unwrap();
+        let storage = c.dataset_of(&c.states.shown(), d.serial()).unwrap().chunk_storage().unwrap();
         assert!(c.takes_chunks(d, &storage).unwrap() && !c.takes_chunks(level, &storage).unwrap());
         c.store_chunks(d, &storage, &chunks).unwrap();
         assert_eq!(errno(&c.store_chunks(level, &storage, &chunks)), libc::EOPNOTSUPP);
@@ -232,16 +233,16 @@ mod tests {
         let c = open(&store);
         let raw = vec![9; 10_000];
         let ids: Vec<ObjectId> = (0..50).map(|n| gzip(&c, format!("d{n}").as_bytes(), 1)).collect();
-        let storage = c.dataset_of(&c.state.read(), ids[0].serial()).unwrap().chunk_storage().unwrap();
+        let storage = c.dataset_of(&c.states.shown(), ids[0].serial()).unwrap().chunk_storage().unwrap();
         let before = store.counters()[0];
         for id in &ids {
             c.store_chunks(*id, &storage, &[chunk(1, 1, &raw), chunk(3, 0, &SEVENS)]).unwrap();
         }
-        assert_eq!((store.counters()[0], c.state.read().dirty_bytes), (before, 500_000));
+        assert_eq!((store.counters()[0], c.states.shown().dirty_bytes), (before, 500_000));
         c.commit().unwrap();
         let requests = store.counters()[0] - before;
         assert!(requests <= 5, "{requests} requests");
-        assert_eq!(c.state.read().dirty_bytes, 0);
+        assert_eq!(c.states.shown().dirty_bytes, 0);
         assert_eq!(all(&c, ids[49], 1 << 20).0, [chunk(1, 1, &raw), chunk(3, 0, &SEVENS)]);
     }
 }

@@ -435,7 +435,7 @@ fn links_of_two_sessions_are_counted() {
 #[test]
 fn readers_stay_on_their_version() {
     let (store, id, a, b) = two();
-    let version = a.state.read().snapshot.version();
+    let version = a.states.shown().snapshot.version();
     a.write(id, 0, &[9; 100]).unwrap();
     a.close().unwrap();
     assert_eq!(bytes(&*b, id), [1; 100]);

@@ -6,7 +6,7 @@
 
 use super::access::IodConnector;
 use super::commit::{entries, session};
-use super::image::Body;
+use super::image::{Body, Changes};
 use super::peer::Peer;
 use super::state::State;
 use crate::base::{Error, Result};
@@ -89,7 +89,7 @@ pub(super) fn open_peer(
     let joined = Peer::joined(transaction.name, member);
     let state = State::new(container.clone(), snapshot, Some(session));
     let connector = IodConnector::of_peer(container, state, true, env, Some(joined));
-    connector.keep_base_pinned(&connector.state.read())?;
+    connector.keep_base_pinned(&connector.states.shown())?;
     Ok((connector, seconds))
 }
 
@@ -137,7 +137,7 @@ impl IodConnector {
         if let Err(e) = self.store_ahead() {
             tracing::debug!("finishing stores the chunks: {e}");
         }
-        let mut state = self.state.write();
+        let mut state = self.states.next();
         self.join(&mut state)?;
         let Some(member) = peer.member() else { return Err(Error::refused(libc::EBUSY, "the mount is no peer")) };
         let transaction = self.container.known_transaction(&peer.name)?;
@@ -183,9 +183,9 @@ impl IodConnector {
                 if self.joined.as_ref().is_some_and(|peer| peer.name == name) {
                     // Objects without names that are open are nowhere else.
                     if !state.has_nameless() {
-                        state.changes.clear();
+                        state.changes = Changes::new_sync();
                         (state.dirty_bytes, state.moves_group, state.snapshot) = (0, false, snapshot);
-                        self.all_changed();
+                        state.all_changed();
                     }
                     self.end_peer();
                 }
@@ -223,7 +223,7 @@ impl IodConnector {
             match images.remove(&key) {
                 Some(image) => {
                     let written = united(state.written(&key), &ranges);
-                    state.change(key, Body::Dirty(image), written);
+                    state.put_chunk(key, image, written);
                 }
                 // Other values that both changed are merged already.
                 None if state.changes.contains_key(&key) => {}
@@ -231,7 +231,7 @@ impl IodConnector {
             }
         }
         state.moves_group |= moves_group;
-        self.all_changed();
+        state.all_changed();
         Ok(None)
     }
 }
@@ -258,7 +258,7 @@ fn publish(
     let scratch = IodConnector::new(container.clone(), state, true, env.clone());
     // The session may have packs of other changes: the commit does not settle them.
     let _storing = scratch.storing.lock();
-    let mut state = scratch.state.write();
+    let mut state = scratch.states.next();
     let refused = |reason: String, state: &State| {
         tracing::error!("transaction {} is refused: {reason}", transaction.name);
         Ok((Verdict::Refused(reason), state.snapshot.clone()))
@@ -386,7 +386,7 @@ impl IodConnector {
                     let reason = format!("peers {missing} of transaction {name} have not finished; finish them where they are mounted");
                     return Err(Error::refused(libc::EAGAIN, reason));
                 }
-                self.complete(&mut self.state.write(), name)
+                self.complete(&mut self.states.next(), name)
             }
             (Ending::Abort, _) => {
                 let number = peer.and_then(Peer::member).map(|member| member.peer);

@@ -487,7 +487,7 @@ fn a_tree_has_a_pin_beside_that_of_its_mount() {
         let pins = keys.map(|key| Pin::decode(&store.get(&key, 0..1 << 16).unwrap()).unwrap());
         pins.map(|pin| (pin.session, pin.version)).collect::<BTreeSet<_>>()
     };
-    let session = |c: &IodConnector| c.state.read().session.as_ref().unwrap().number();
+    let session = |c: &IodConnector| c.states.shown().session.as_ref().unwrap().number();
     let ended = pinned().into_iter().filter(|(of, _)| *of != session(&a)).collect::<BTreeSet<_>>();
     let pinned = || pinned().difference(&ended).copied().collect::<BTreeSet<_>>();
     let of_a = *pinned().first().unwrap();
@@ -531,7 +531,7 @@ fn packs_of_the_mount_that_commits_for_others_are_kept() {
     put(&p, b"of-p", 0, b"P");
     {
         // It was killed between its part and the commit.
-        let state = p.state.read();
+        let state = p.states.shown();
         let transaction = p.container.known_transaction("t").unwrap();
         let delta = p.delta(session(&state).unwrap(), &entries(&state)).unwrap();
         p.container.finish_peer(&transaction, p.joined.as_ref().unwrap().member().unwrap(), false, delta).unwrap();
@@ -540,8 +540,8 @@ fn packs_of_the_mount_that_commits_for_others_are_kept() {
     put(&a, b"of-a", 0, &[7; 200_000]);
     a.store_ahead().unwrap();
     a.end("t", Ending::Finish).unwrap();
-    assert_eq!((published(&store, "t").len(), a.state.read().session.as_ref().unwrap().settled()), (1, 0));
+    assert_eq!((published(&store, "t").len(), a.states.shown().session.as_ref().unwrap().settled()), (1, 0));
     a.commit().unwrap();
-    assert!(a.state.read().session.as_ref().unwrap().settled() > 0);
+    assert!(a.states.shown().session.as_ref().unwrap().settled() > 0);
     assert!(get(&reader(&store), b"of-a") == [7; 200_000]);
 }

@@ -20,7 +20,7 @@ use std::time::UNIX_EPOCH;
 type Shown = BTreeMap<String, String>;
 
 fn newest(c: &IodConnector) -> u64 {
-    c.state.read().snapshot.version()
+    c.states.shown().snapshot.version()
 }
 
 /// A container with a random history, and what the reference model had at each version.
@@ -281,7 +281,7 @@ fn a_lost_record_is_damage() {
     let first = *all.keys().next().unwrap();
     let c = open(&store);
     {
-        let mut state = c.state.write();
+        let mut state = c.states.next();
         let session = state.session.clone().unwrap();
         c.container.checkpoint(&mut state.snapshot, &session).unwrap();
     }
@@ -410,7 +410,7 @@ fn a_follower_of_many_versions_takes_checkpoints() {
         }
     }
     b.look(false);
-    assert!(!b.state.read().snapshot.wants_checkpoint());
+    assert!(!b.states.shown().snapshot.wants_checkpoint());
     assert_eq!((newest(&b), shown(&*b)), (newest(&a), shown(&*a)));
     assert_eq!(b.attribute(b.root(), b"n").unwrap().unwrap().bytes, 1099u64.to_le_bytes());
 }

@@ -42,7 +42,7 @@ pub(super) fn number_of(container: &Container, name: &VersionName) -> Result<Opt
 
 impl Versions for IodConnector {
     fn log(&self, f: &mut VersionVisitor<'_>) -> Result<()> {
-        let newest = self.state.read_recursive().snapshot.version();
+        let newest = self.states.shown().snapshot.version();
         // Garbage collection removes old ones, but for those with tags.
         for number in self.container.versions_after(0, usize::MAX)?.into_iter().rev().filter(|number| *number <= newest) {
             let Some((record, _)) = self.container.read_record(number)? else { continue };
@@ -56,7 +56,7 @@ impl Versions for IodConnector {
     }
 
     fn values(&self, f: &mut ValueVisitor<'_>) -> Result<()> {
-        let state = self.state.read_recursive();
+        let state = self.states.shown();
         let mut object = None;
         let _ = state.scan(&(Bound::Unbounded, Bound::Unbounded), &mut |key, cell| {
             let Some((id, ..)) = keys::parts(key) else { return Ok(ControlFlow::Continue(())) };
@@ -100,7 +100,7 @@ impl Versions for IodConnector {
     }
 
     fn create_tag(&self, name: &str, version: &VersionName) -> Result<u64> {
-        let version = number_of(&self.container, version)?.unwrap_or_else(|| self.state.read_recursive().snapshot.version());
+        let version = number_of(&self.container, version)?.unwrap_or_else(|| self.states.shown().snapshot.version());
         self.container.create_tag(name, version)?;
         Ok(version)
     }
@@ -116,12 +116,12 @@ impl Versions for IodConnector {
 
     fn revert(&self, version: &VersionName) -> Result<Option<u64>> {
         let earlier = self.container.snapshot(number_of(&self.container, version)?)?;
-        let mut state = self.state.write();
+        let mut state = self.states.next();
         self.check_writable(&state)?;
         self.commit_all(&mut state)?;
         let Some(session) = state.session.clone() else { return Ok(None) };
         let committed = self.container.revert(&mut state.snapshot, &session, &earlier)?;
-        self.all_changed();
+        state.all_changed();
         Ok(committed.then(|| state.snapshot.version()))
     }
 }

@@ -41,24 +41,24 @@ impl IodConnector {
             // It could not be read again.
             self.check_changed(d)?;
         }
-        let is_dirty = matches!(state.changes.get(&key), Some(Change { body: Body::Dirty(_), .. }));
-        let (mut image, mut ranges) = if is_dirty {
-            match state.changes.remove(&key) {
-                Some(Change { body: Body::Dirty(image), ranges }) => {
-                    state.dirty_bytes = state.dirty_bytes.saturating_sub(image.memory());
-                    (image, ranges)
-                }
-                _ => (d.blank(false)?, Ranges::whole()),
+        let there = state.changes.get(&key).cloned();
+        if let Some(Change { body: Body::Dirty(chunk), ranges: before }) = &there
+            && state.owns(chunk)
+        {
+            let (memory, mut ranges) = (chunk.memory(), before.clone());
+            let done = chunk.change(|image| f(image, &mut ranges));
+            state.note_resized(memory, chunk);
+            if ranges != *before {
+                state.change(key, Body::Dirty(chunk.clone()), ranges);
             }
-        } else {
-            let ranges = state.changes.get(&key).map_or_else(Ranges::default, |c| c.ranges.clone());
-            (if covered { d.blank(true)? } else { self.chunk(state, d, &key)? }, ranges)
+            return done.ok_or_else(|| out_of_range(d.id));
+        }
+        let (mut image, mut ranges) = match there {
+            Some(Change { body: Body::Dirty(chunk), ranges }) => (chunk.now(), ranges),
+            other => (if covered { d.blank(true)? } else { self.chunk(state, d, &key)? }, other.map_or_else(Ranges::default, |c| c.ranges)),
         };
         let done = f(&mut *Arc::make_mut(&mut image).0, &mut ranges);
-        match is_dirty {
-            true => state.change_form(key, Body::Dirty(image), ranges),
-            false => state.change(key, Body::Dirty(image), ranges),
-        }
+        state.put_chunk(key, image, ranges);
         done.ok_or_else(|| out_of_range(d.id))
     }
 
@@ -163,7 +163,7 @@ impl IodConnector {
             self.cut(state, d, rows)?;
         }
         state.put_header(d.id, kind::DATASPACE, &space.encode(&Context::DEFAULT))?;
-        self.changed(d.id);
+        state.changed(d.id);
         state.touch(d.id)
     }
 
