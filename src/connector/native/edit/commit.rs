@@ -1,10 +1,13 @@
 //! Commits: all dirty chunks are stored, then the transaction becomes durable.
 
 use super::super::NativeConnector;
-use super::{Change, Exclusive, is_full};
+use super::flush::HeldWriters;
+use super::{Change, Editing, Exclusive, is_full};
+use crate::base::lock_order::Locked;
 use crate::base::{Error, Result, metrics, waiting};
+use crate::dataset::layout::LogState;
 use crate::structures::global_heap::edit::FreeSpace;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -66,6 +69,14 @@ impl Drop for CommitEnd<'_> {
     }
 }
 
+/// What a commit stored in the transaction.
+struct Stored<'a> {
+    flushed: Result<()>,
+    /// The state of the log when the commit is durable.
+    state: Option<LogState>,
+    _writer: Locked<MutexGuard<'a, ()>>,
+}
+
 impl NativeConnector {
     /// Makes all changes before this call durable.
     pub(super) fn commit_shared(&self) -> Result<()> {
@@ -93,31 +104,16 @@ impl NativeConnector {
         // What was written during the sync. Writers wait until the commit has their lock.
         let held = editing.hold_writers();
         let _ = self.store_rounds();
-        let change = self.change(&[])?;
-        drop(held);
-        change.lead_references(close);
-        change.lead_elements(close);
-        change.lead_types(close);
-        change.order_links(close);
-        change.lead_fill_values(close);
-        let store = change.store()?;
-        let flush = || {
-            let state = change.flush_log_to_commit(close && editing.begun.load(Ordering::Acquire))?;
-            change.flush_all().map(|()| state)
+        let writer = editing.writer();
+        let Stored { flushed, state, _writer } = if !close && self.is_all_stored() {
+            // Readers are not waited for.
+            drop(held);
+            Stored { flushed: Ok(()), state: None, _writer: writer }
+        } else {
+            drop(writer);
+            self.store_rest(close, held)?
         };
-        let mut logged = flush();
-        // With dirty chunks in memory, publishing would leave zeros in their place. Without any,
-        // commits removals first, then stores the rest in the freed space.
-        if logged.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() && !self.has_unstored() {
-            logged = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| flush());
-        }
-        let (flushed, state) = match logged {
-            Ok(state) => (Ok(()), state),
-            Err(e) => (Err(e), None),
-        };
-        let Change { _exclusive, _writer, .. } = change;
-        // Readers continue during the sync.
-        drop(_exclusive);
+        let store = self.file(0)?.store.clone();
         let begun = editing.begun.load(Ordering::Acquire);
         // Bytes in other files before the structures that refer to them.
         let flushed = flushed.and_then(|()| self.options.neighbours.sync());
@@ -141,6 +137,42 @@ impl NativeConnector {
             self.forget_all();
         }
         done
+    }
+
+    /// True if all changes are in the transaction. The caller holds the lock of writers.
+    fn is_all_stored(&self) -> bool {
+        let is_writable = self.file(0).is_ok_and(|file| file.store.is_writable());
+        let awaits = |editing: &Editing| editing.objects.all_pending().iter().any(|(_, p)| p.awaits_commit());
+        is_writable && self.written_log().is_none() && !self.has_unstored() && !self.editing.as_ref().is_some_and(awaits)
+    }
+
+    /// Stores what is not in the transaction yet, with the exclusive lock.
+    fn store_rest(&self, close: bool, held: HeldWriters<'_>) -> Result<Stored<'_>> {
+        let change = self.change(&[])?;
+        drop(held);
+        change.lead_references(close);
+        change.lead_elements(close);
+        change.lead_types(close);
+        change.order_links(close);
+        change.lead_fill_values(close);
+        let store = change.store()?;
+        let flush = || {
+            let state = change.flush_log_to_commit(close && change.editing.begun.load(Ordering::Acquire))?;
+            change.flush_all().map(|()| state)
+        };
+        let mut logged = flush();
+        // With dirty chunks in memory, publishing would leave zeros in their place. Without any,
+        // commits removals first, then stores the rest in the freed space.
+        if logged.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() && !self.has_unstored() {
+            logged = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| flush());
+        }
+        let (flushed, state) = match logged {
+            Ok(state) => (Ok(()), state),
+            Err(e) => (Err(e), None),
+        };
+        // Readers continue during the sync.
+        let Change { _writer, .. } = change;
+        Ok(Stored { flushed, state, _writer })
     }
 
     /// Drops all decoded entries.

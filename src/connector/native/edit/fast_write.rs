@@ -1,5 +1,5 @@
-//! Writes that change no structure: over allocated contiguous bytes, or over dirty chunks. They do
-//! not exclude readers.
+//! Writes that change no structure: over allocated contiguous bytes, over dirty chunks, or over
+//! small parts of unfiltered chunks of one dimension. They do not exclude readers.
 
 use super::super::dataset::Dataset;
 use super::holes::Touched;
@@ -36,6 +36,8 @@ impl NativeConnector {
         let put = self.put(&open.dataset, offset, bytes);
         if put.as_ref().is_err_and(is_full) {
             store.transaction()?.note_starved();
+            // An operation commits, which may free space, and retries.
+            return Ok(false);
         }
         if !put? {
             return Ok(false);
@@ -62,5 +64,42 @@ impl NativeConnector {
             return Ok(false);
         }
         d.layout().overwrite(&d.bytes, &self.options.environment, offset, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault_tests::{bytes, writable};
+    use crate::connector::Connector;
+    use crate::connector::edit::Edit;
+    use crate::file::fault::{Fault, Plan};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn a_small_write_to_a_stored_chunk_and_its_commit_do_not_wait_for_readers() {
+        let c = writable(&Plan::new(0, 0, 0, Fault::Short));
+        let id = c.create_file(c.root(), b"d").unwrap();
+        c.write(id, 0, &[1; 64 << 10]).unwrap();
+        c.commit().unwrap();
+        // In a new second a write stores the modification time, with the exclusive lock.
+        let passed = (0..10).any(|_| {
+            c.write(id, 0, &[1]).unwrap();
+            c.commit().unwrap();
+            let (done, is_done) = channel();
+            std::thread::scope(|scope| {
+                let reader = c.shared();
+                scope.spawn(|| {
+                    c.write(id, 100, &[2; 4]).unwrap();
+                    c.commit().unwrap();
+                    done.send(()).unwrap();
+                });
+                let passed = is_done.recv_timeout(Duration::from_millis(500)).is_ok();
+                drop(reader);
+                passed
+            })
+        });
+        assert!(passed);
+        assert_eq!(bytes(&c, id).get(99..105), Some(&[1, 2, 2, 2, 2, 1][..]));
     }
 }

@@ -66,6 +66,11 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// True if each commit tries to set some of it.
+    pub(super) fn awaits_commit(&self) -> bool {
+        self.references.is_some() || self.attributes.is_some() || self.fill.is_some() || self.types.is_some() || self.link_order.is_some()
+    }
+
     fn is_empty(&self) -> bool {
         self.spec.is_none()
             && self.newlines.is_none()

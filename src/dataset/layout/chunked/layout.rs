@@ -225,10 +225,15 @@ impl Layout for Chunked {
         Ok(Written { len: part.len(), layout })
     }
 
-    fn overwrite(&self, _data: &DatasetBytes, env: &Environment, offset: u64, bytes: &[u8]) -> Result<bool> {
+    fn overwrite(&self, data: &DatasetBytes, env: &Environment, offset: u64, bytes: &[u8]) -> Result<bool> {
         let pieces = self.grid.pieces(offset, bytes.len());
         let dirty = pieces.iter().map(|t| env.dirty.get(self.key(t.chunk))).collect::<Option<Vec<_>>>();
-        let Some(dirty) = dirty else { return Ok(false) };
+        let Some(dirty) = dirty else {
+            return match pieces.as_slice() {
+                [t] if env.dirty.get(self.key(t.chunk)).is_none() => self.overwrite_stored(&data.store, t, bytes),
+                _ => Ok(false),
+            };
+        };
         for (t, chunk) in pieces.iter().zip(dirty) {
             chunk.gather(&self.grid, t, bytes)?;
         }

@@ -74,6 +74,41 @@ pub(super) fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<Di
     env.pool.install(|| chunks.par_iter().map(one).collect())
 }
 
+impl Chunked {
+    /// Writes a request's pieces of an unfiltered chunk in place. A rollback restores what they
+    /// replace if `undone`.
+    fn write_in_place(&self, store: &Store, t: &ChunkPieces, bytes: &[u8], record: ChunkRecord, undone: bool) -> Result<()> {
+        for p in &t.pieces {
+            for (at, from) in self.grid.rows(p) {
+                let part = bytes.get(from..from.saturating_add(p.len)).ok_or_else(out_of_range)?;
+                let at = record.address.checked_add(at).unwrap_or(Address::UNDEF);
+                if undone { store.write_at_level(at, part, Level::Data)? } else { store.write_raw(at, part)? }
+            }
+        }
+        Ok(())
+    }
+
+    /// Overwrites a small part of a stored chunk that is not dirty, beside readers. `false`: the
+    /// chunk cannot be changed so, and nothing was done.
+    pub(super) fn overwrite_stored(&self, store: &Store, t: &ChunkPieces, bytes: &[u8]) -> Result<bool> {
+        // Only of chunks with more dimensions do readers keep a decoded copy, which would be stale.
+        let is_read_directly = self.chunks.rank() == 1 && !self.format.has_variable_size();
+        if !is_read_directly || !self.format.can_encode() || !self.changes_in_place(t) {
+            return Ok(false);
+        }
+        let scaled = self.grid.scaled(t.chunk);
+        match self.index.lookup(store, &scaled)?.filter(|record| self.is_in_place(&scaled, *record)) {
+            Some(record) => self.write_in_place(store, t, bytes, record, false).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// True if so little of an unfiltered chunk is written that it does not become dirty.
+    fn changes_in_place(&self, t: &ChunkPieces) -> bool {
+        self.is_implicit || t.bytes().saturating_mul(2) < self.grid.chunk_bytes()
+    }
+}
+
 impl ChunkWriter<'_> {
     /// Writes `bytes` at `offset`; the range lies within the dataset. Returns whether the layout
     /// message changed.
@@ -105,7 +140,7 @@ impl ChunkWriter<'_> {
         let too_large = c.grid.chunk_bytes() > self.env.changed_chunk_max();
         if let Some(record) = record
             && c.is_in_place(&scaled, record)
-            && (self.is_implicit() || too_large || t.bytes().saturating_mul(2) < c.grid.chunk_bytes())
+            && (too_large || c.changes_in_place(t))
         {
             self.write_in_place(t, bytes, record, undone)?;
             self.drop_decoded(key);
@@ -179,14 +214,7 @@ impl ChunkWriter<'_> {
     /// Writes a request's pieces of an unfiltered chunk in place. A rollback restores what
     /// they replace if `undone`.
     pub(super) fn write_in_place(&self, t: &ChunkPieces, bytes: &[u8], record: ChunkRecord, undone: bool) -> Result<()> {
-        for p in &t.pieces {
-            for (at, from) in self.chunked.grid.rows(p) {
-                let part = bytes.get(from..from.saturating_add(p.len)).ok_or_else(out_of_range)?;
-                let at = record.address.checked_add(at).unwrap_or(Address::UNDEF);
-                if undone { self.store.write_at_level(at, part, Level::Data)? } else { self.store.write_raw(at, part)? }
-            }
-        }
-        Ok(())
+        self.chunked.write_in_place(self.store, t, bytes, record, undone)
     }
 
     pub(super) fn is_implicit(&self) -> bool {
