@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import contenders as c
@@ -158,7 +158,7 @@ def compaction(bench):
 
 
 def durable(bench):
-    """A write and fsync of 4 bytes alone, and beside readers of other data."""
+    """A write and fsync of 4 bytes alone, and beside readers of other data of the mount, or of another mount."""
     n = 200 if bench.quick else 1000
 
     def writes(path):
@@ -172,27 +172,38 @@ def durable(bench):
         os.close(f)
         return p99(seconds)
 
+    def beside(path, other):
+        command = [c.READER, "loop", str(other), str(BLOCK)]
+        readers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(READERS)]
+        try:
+            return writes(path)
+        finally:
+            for reader in readers:
+                reader.kill()
+                reader.wait()
+
     for kind in ("hdf5", "iod"):
-        alone, beside_readers = [], []
+        alone, elsewhere, here = [], [], []
         for _ in range(bench.reps):
             with tempfile.TemporaryDirectory(dir=os.environ.get("H5DIR_BENCH_CACHE")) as folder:
-                with c.mounted("mount", "-f", "--read-write", created(Path(folder), "d", kind)) as m:
+                with ExitStack() as mounts:
+                    m, other = (
+                        mounts.enter_context(c.mounted("mount", "-f", "--read-write", created(Path(folder), name, kind)))
+                        for name in ("d", "other")
+                    )
                     block = np.random.default_rng(0).integers(0, 60, MIB, "u1").tobytes()
-                    dataset(m.point / "other", 64 * MIB, chunks=[MIB // 4], filters=["deflate 1"])
-                    fill(m.point / "other", 64 * MIB, block)
+                    for point in (m.point, other.point):
+                        dataset(point / "other", 64 * MIB, chunks=[MIB // 4], filters=["deflate 1"])
+                        fill(point / "other", 64 * MIB, block)
                     (m.point / "d").write_bytes(bytes(64 * 1024))
                     alone.append(writes(m.point / "d"))
-                    command = [c.READER, "loop", str(m.point / "other"), str(BLOCK)]
-                    readers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(READERS)]
-                    try:
-                        beside_readers.append(writes(m.point / "d"))
-                    finally:
-                        for reader in readers:
-                            reader.kill()
-                            reader.wait()
-        slower = [b / a for a, b in zip(alone, beside_readers)]
-        name = f"p99 of write and fsync beside {READERS} readers / alone ({kind})"
-        bench.size(name, 1e3 * min(beside_readers), 1e3 * min(alone), slower, "ms", READERS_RATIO, f"{n} writes")
+                    elsewhere.append(beside(m.point / "d", other.point / "other"))
+                    here.append(beside(m.point / "d", m.point / "other"))
+        name = f"p99 of write and fsync beside {READERS} readers"
+        ratios = [h / a for h, a in zip(here, alone)]
+        bench.size(f"{name} / alone ({kind})", 1e3 * min(here), 1e3 * min(alone), ratios, "ms", READERS_RATIO, f"{n} writes")
+        ratios = [h / e for h, e in zip(here, elsewhere)]
+        bench.size(f"{name} / of another mount ({kind})", 1e3 * min(here), 1e3 * min(elsewhere), ratios, "ms", READERS_RATIO, f"{n} writes")
 
 
 def rows(bench):

@@ -25,6 +25,12 @@ const PARSED_MAX: u64 = 128 << 20;
 impl IodConnector {
     /// Makes the dataset `id` what `spec` states.
     pub(super) fn change_layout(&self, state: &mut State, id: u64, spec: &DatasetSpec, elements: Elements) -> Result<()> {
+        if elements == Elements::Kept && self.use_prepared(state, id, spec)? {
+            state.forms.remove_mut(&id);
+            state.newlines.remove(&id);
+            state.wait_for_fill(id, spec, false)?;
+            return state.touch(id);
+        }
         let newlines = spec.newlines.clone().unwrap_or_default();
         let old = self.dataset_of(state, id)?;
         let blank = elements == Elements::Dropped || !state.has_any(&keys::of_kind(id, keys::CHUNK))?;

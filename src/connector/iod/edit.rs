@@ -108,6 +108,14 @@ impl Edit for IodConnector {
         Ok(finished || applied)
     }
 
+    fn prepare_change(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {
+        self.prepare(State::check_id(id)?, spec)
+    }
+
+    fn end_preparation(&self, id: ObjectId) {
+        self.end_prepared(id.serial());
+    }
+
     fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| self.change_layout(state, id, &spec, elements))
@@ -207,20 +215,12 @@ impl Edit for IodConnector {
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
         let group = State::check_id(group)?;
-        self.operate(|state| {
-            let gone = state.unlink(group, name, directory);
-            state.all_changed();
-            gone
-        })
+        self.operate(|state| state.unlink(group, name, directory))
     }
 
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
         let (source, target) = ((State::check_id(from.0)?, from.1), (State::check_id(to.0)?, to.1));
-        self.operate(|state| {
-            let gone = state.rename(source, target, taken);
-            state.all_changed();
-            gone
-        })
+        self.operate(|state| state.rename(source, target, taken))
     }
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
@@ -313,11 +313,9 @@ impl Edit for IodConnector {
             return;
         }
         let mut state = self.states.next();
-        if state.failed.is_none() && state.is_nameless(number) && !state.is_held(number) {
-            if let Err(e) = state.delete_object(number) {
-                tracing::warn!("object {number}: the space of the deleted object is not freed: {e}");
-            }
-            state.all_changed();
+        let is_unused = state.failed.is_none() && state.is_nameless(number) && !state.is_held(number);
+        if is_unused && let Err(e) = state.delete_object(number) {
+            tracing::warn!("object {number}: the space of the deleted object is not freed: {e}");
         }
     }
 

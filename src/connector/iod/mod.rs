@@ -16,6 +16,7 @@
 //! siblings  other versions           following  versions of other writers
 //! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
+//! prepare, preparations  layouts made beforehand
 //! external  files that links lead to   originals, original_sources  files that chunks refer to
 //! types, named_types  datatypes     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
@@ -80,6 +81,8 @@ mod ownership;
 mod paths;
 mod peer;
 mod pins;
+mod preparations;
+mod prepare;
 #[cfg(test)]
 mod readers_tests;
 mod references;

@@ -152,6 +152,7 @@ impl State {
                 }
             }
             self.remove_all(&keys::of_object(id))?;
+            self.changed(id);
             self.forms.remove_mut(&id);
             self.newlines.remove(&id);
             self.waiting.references.retain(|(dataset, ..)| *dataset != id);

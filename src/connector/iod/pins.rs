@@ -57,7 +57,7 @@ impl IodConnector {
 
     /// Notes that all packs belong to committed versions, after a commit.
     pub(super) fn settle_packs(&self, state: &State) {
-        if let (Some(_none), Some(session)) = (self.storing.try_lock(), &state.session) {
+        if let (true, Some(_none), Some(session)) = (state.preparations.is_empty(), self.storing.try_lock(), &state.session) {
             session.settle();
         }
     }

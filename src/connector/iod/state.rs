@@ -4,12 +4,13 @@
 
 use super::ids::no_such;
 use super::image::{Body, Change, Changes, DirtyImage, SharedImage};
+use super::preparations::Preparations;
 use crate::base::newlines::Newlines;
 use crate::base::value::NewValue;
 use crate::base::{Address, Error, Result};
 use crate::connector::defined::Announced;
 use crate::connector::edit::NewReference;
-use crate::connector::{Form as Shown, ObjectKind};
+use crate::connector::{DatasetSpec, Form as Shown, ObjectKind};
 use crate::format::object_header::kind::{MTIME, REFERENCE_COUNT};
 use crate::iod::keys::{self, OBJECT_TYPE};
 use crate::iod::limits::value_max;
@@ -123,6 +124,8 @@ pub(super) struct State {
     pub forms: HashTrieMapSync<u64, Form>,
     /// Defined elements of datasets whose bytes are written next, in all states.
     announced: Arc<Mutex<HashMap<u64, Announced>>>,
+    /// Datasets whose next layout is being made.
+    pub preparations: Arc<Preparations<Prepared>>,
     /// UUIDs of records of the next version whose commit is in doubt.
     pub in_doubt: Vec<[u8; 16]>,
     /// Why nothing can be written any more.
@@ -137,6 +140,16 @@ pub(super) struct State {
     undo: Option<Undo>,
     /// Stands for a dirty chunk in listings.
     placeholder: Cell,
+}
+
+/// The next layout of a dataset.
+pub(super) struct Prepared {
+    /// What it was made for.
+    pub spec: DatasetSpec,
+    /// The session that stored its values.
+    pub session: Option<Arc<Session>>,
+    /// The state in which the dataset has it.
+    pub state: State,
 }
 
 /// What an operation began with.
@@ -188,6 +201,7 @@ impl State {
             held: Arc::default(),
             forms: HashTrieMapSync::new_sync(),
             announced: Arc::default(),
+            preparations: Arc::default(),
             in_doubt: Vec::new(),
             failed: None,
             newlines: HashMap::default(),
@@ -215,6 +229,7 @@ impl State {
             held: self.held.clone(),
             forms: self.forms.clone(),
             announced: self.announced.clone(),
+            preparations: self.preparations.clone(),
             in_doubt: self.in_doubt.clone(),
             failed: self.failed.clone(),
             newlines: HashMap::default(),
@@ -233,6 +248,14 @@ impl State {
     /// Notes that the version of another one takes its place.
     pub fn follow(&mut self) {
         self.number = self.number.saturating_add(1);
+    }
+
+    /// A copy in which one operation is under way, beside those that make the next state.
+    pub fn copy(&self) -> State {
+        let mut copy = State { preparations: Arc::default(), ..self.for_readers() };
+        copy.renew();
+        copy.begin();
+        copy
     }
 
     fn next_number(&self) -> u64 {
@@ -266,6 +289,7 @@ impl State {
 
     /// Notes changes of any objects.
     pub fn all_changed(&mut self) {
+        self.preparations.note_all();
         self.revisions = HashTrieMapSync::new_sync();
         self.revision = self.next_number();
     }
@@ -345,8 +369,10 @@ impl State {
         self.undo.is_none() || chunk.made_in == self.generation
     }
 
-    /// Notes that a chunk in memory, which had `before` bytes of memory, was changed where it is.
-    pub fn note_resized(&mut self, before: usize, chunk: &DirtyImage) {
+    /// Notes that the chunk `key` in memory, which had `before` bytes of memory, was changed where
+    /// it is.
+    pub fn note_in_place(&mut self, key: &[u8], before: usize, chunk: &DirtyImage) {
+        self.preparations.note(key);
         self.dirty_bytes = self.dirty_bytes.saturating_sub(before).saturating_add(chunk.memory());
     }
 
@@ -392,6 +418,7 @@ impl State {
 
     /// Changes a value; `ranges`: bytes of a chunk that it was written to.
     pub fn change(&mut self, key: Key, body: Body, ranges: Ranges) {
+        self.preparations.note(&key);
         let before = self.changes.get(&key).map_or(0, |old| dirty_len(&old.body));
         self.dirty_bytes = self.dirty_bytes.saturating_sub(before).saturating_add(dirty_len(&body));
         self.changes.insert_mut(key, Change { body, ranges });
@@ -409,6 +436,7 @@ impl State {
 
     /// Drops the change of a value.
     pub fn forget_change(&mut self, key: &[u8]) {
+        self.preparations.note(key);
         let before = self.changes.get(key).map_or(0, |old| dirty_len(&old.body));
         self.dirty_bytes = self.dirty_bytes.saturating_sub(before);
         self.changes.remove_mut(key);
@@ -497,6 +525,7 @@ impl State {
             numbers,
             held,
             announced: self.announced.clone(),
+            preparations: self.preparations.clone(),
             ..State::new(self.container.clone(), snapshot, Some(session))
         };
         self.all_changed();

@@ -47,7 +47,7 @@ impl IodConnector {
         {
             let (memory, mut ranges) = (chunk.memory(), before.clone());
             let done = chunk.change(|image| f(image, &mut ranges));
-            state.note_resized(memory, chunk);
+            state.note_in_place(&key, memory, chunk);
             if ranges != *before {
                 state.change(key, Body::Dirty(chunk.clone()), ranges);
             }
