@@ -1,5 +1,6 @@
 //! Drivers: bytes at offsets of a file, without HDF5 meaning; transactions and journals over them.
 
+pub mod attempts;
 pub mod commit;
 pub mod confined;
 pub mod directory;

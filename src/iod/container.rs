@@ -5,7 +5,7 @@ use super::delta::Entry;
 use super::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
 use super::keys;
 use super::limits::DELTAS_AT_ONCE_BYTES;
-use super::objects::{ATTEMPTS, Objects, PAUSE, failed};
+use super::objects::{ATTEMPTS, Objects, failed};
 pub use super::origin::now;
 use super::origin::{label, uuid};
 use super::pin::Lease;
@@ -17,6 +17,7 @@ use super::tree;
 use super::turns::{Turn, Turns};
 use crate::base::request_error::{errno_of, is_absent, is_transient};
 use crate::base::{Address, Error, Result};
+use crate::file::attempts::Attempts;
 use crate::file::store::{ObjectStore, RangeCache, probe};
 use std::io;
 use std::sync::Arc;
@@ -208,7 +209,7 @@ impl Container {
 
     fn create_record(&self, record: &Record) -> Result<Outcome> {
         let (name, bytes) = (keys::record_name(record.version), record.encode());
-        let mut pause = PAUSE;
+        let mut attempts = Attempts::default();
         for attempt in 1..=ATTEMPTS {
             let created = self.store().create(&name, &bytes);
             if let Ok(true) = created {
@@ -231,8 +232,7 @@ impl Container {
                 (Err(e), Ok(_)) => return Err(e),
                 (_, Err(e)) => tracing::debug!("cannot commit version {}: {e}; trying again", record.version),
             }
-            std::thread::sleep(pause);
-            pause = pause.saturating_mul(2);
+            std::thread::sleep(attempts.pause());
         }
         Err(Error::Io { operation: "commit", address: Address(record.version), errno: libc::EIO })
     }

@@ -7,6 +7,7 @@ use super::node::Node;
 use super::originals::{self, OriginalFiles, Originals};
 use crate::base::request_error::{is_absent, is_transient};
 use crate::base::{Address, Error, Result};
+use crate::file::attempts::Attempts;
 use crate::file::store::{ObjectStore, RangeCache};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -14,12 +15,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Attempts to store an object before the error counts.
 pub(super) const ATTEMPTS: u32 = 4;
-/// Pause after the first failed attempt; it doubles each time.
-pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// Most bytes of decoded tree nodes.
 const NODES_BYTES: usize = 64 << 20;
 
@@ -250,14 +248,13 @@ impl Objects {
     /// Calls `f` until it succeeds or the last attempt failed. `f` may be repeated after a lost
     /// reply. A request that the store repeated until its timeout is not repeated.
     pub(super) fn again<T>(&self, operation: &'static str, mut f: impl FnMut() -> io::Result<T>) -> Result<T> {
-        let mut pause = PAUSE;
+        let mut attempts = Attempts::default();
         for _ in 1..ATTEMPTS {
             match f() {
                 Err(e) if is_transient(&e) => tracing::debug!("cannot {operation}: {e}; trying again"),
                 result => return result.map_err(failed(operation, 0)),
             }
-            std::thread::sleep(pause);
-            pause = pause.saturating_mul(2);
+            std::thread::sleep(attempts.pause());
         }
         f().map_err(failed(operation, 0))
     }

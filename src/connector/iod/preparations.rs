@@ -56,6 +56,11 @@ impl<P> Preparations<P> {
         self.count.store(all.len(), Ordering::Release);
     }
 
+    /// True if the dataset `id` was changed since its preparation began.
+    pub fn is_void(&self, id: u64) -> bool {
+        !matches!(self.all.lock().get(&id), Some(Some(_)))
+    }
+
     /// Keeps what was made; returns it if the dataset was changed since.
     pub fn made(&self, id: u64, prepared: P) -> Option<P> {
         match self.all.lock().get_mut(&id) {

@@ -48,12 +48,13 @@ impl IodConnector {
         copy.end(true);
         let prepared = Prepared { spec: spec.clone(), session: copy.session.clone(), state: copy };
         let unused = if matches!(done, Ok(true)) { preparations.made(id, prepared) } else { Some(prepared) };
-        under_way.is_kept = unused.is_none();
+        // Changed meanwhile, it is changed again from what it is then. An error may be due to that:
+        // packs that nothing but the copy refers to are deleted where there is no room.
+        let is_void = preparations.is_void(id);
+        under_way.is_kept = unused.is_none() && !is_void;
         drop(under_way);
-        // Changed meanwhile, it is changed again from what it is then.
-        let is_used = unused.is_none();
         self.drop_prepared(unused);
-        done.map(|done| done && is_used)
+        if is_void { Ok(false) } else { done }
     }
 
     fn drop_prepared(&self, prepared: Option<Prepared>) {

@@ -5,6 +5,7 @@ use super::cache_file::CacheKey;
 use super::client::{Reply, attempt_timeout};
 use super::failure::{Access, Failure};
 use super::service::Service;
+use crate::file::attempts::{Attempts, Failed};
 use futures_util::StreamExt;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::{Error, Extensions, GetOptions, GetRange, GetResult, ObjectMeta};
@@ -16,12 +17,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::{sleep, timeout, timeout_at};
 
-/// First wait before an attempt is repeated; it doubles each time.
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Longest wait before an attempt is repeated.
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Attempts to connect before the first answer: a wrong host name is reported soon.
-pub(super) const FIRST_CONNECTS_MAX: u32 = 3;
 /// A read so soon after one that failed has one attempt: it is probably the same read, repeated by
 /// the kernel or for a part of it.
 pub(super) const REPEATED_READ: Duration = Duration::from_secs(2);
@@ -132,7 +127,7 @@ impl Object {
 
     async fn get_within(&self, patience: Duration, range: Range<u64>, sink: Sink<'_>) -> Result<(), Failure> {
         let (mut at, mut end) = (range.start, range.end);
-        let (mut failed, mut connects) = (0u32, 0u32);
+        let mut attempts = Attempts::default();
         let start = Instant::now();
         let mut silent_until = start + patience;
         while at < end {
@@ -146,16 +141,12 @@ impl Object {
             end = end.min(self.pin.get().map_or(end, |pin| pin.len));
             let Err((failure, is_connect)) = result else { continue };
             if at > before {
-                (failed, silent_until) = (0, Instant::now() + patience);
+                attempts.restart();
+                silent_until = Instant::now() + patience;
             }
-            failed = failed.saturating_add(1);
-            connects = connects.saturating_add(u32::from(is_connect));
-            let pause = backoff(failed);
-            let is_hopeless = self.pin.get().is_none() && connects >= FIRST_CONNECTS_MAX;
             let deadline = silent_until.min(start + patience + time_for(at.saturating_sub(range.start)));
-            if !failure.is_transient || is_hopeless || Instant::now() + pause > deadline {
-                return Err(failure);
-            }
+            let failed = Failed { is_transient: failure.is_transient, is_connect, was_connected: self.pin.get().is_some() };
+            let Some(pause) = attempts.pause_before(deadline, failed) else { return Err(failure) };
             tracing::debug!("{}: bytes {at} to {end}: {failure}; trying again", self.name);
             self.retries.fetch_add(1, Ordering::Relaxed);
             sleep(pause).await;
@@ -259,15 +250,6 @@ impl Object {
             tracing::error!("cannot read {}: {failure}", self.name);
         }
     }
-}
-
-/// The pause after `failed` attempts: doubled each time, with a random half.
-pub(super) fn backoff(failed: u32) -> Duration {
-    let full = BACKOFF_MIN.saturating_mul(1 << failed.saturating_sub(1).min(10)).min(BACKOFF_MAX);
-    let mut random = [0u8; 1];
-    // Without randomness, the pause is half.
-    let _ = getrandom::fill(&mut random);
-    full / 2 + (full / 2).saturating_mul(u32::from(random[0])) / 256
 }
 
 pub(super) fn timed_out() -> Failure {
@@ -383,12 +365,5 @@ mod tests {
         assert!(pin(None, 1, 9).is_version_of(&pin(None, 1, 9)));
         assert!(!pin(None, 1, 9).is_version_of(&pin(None, 2, 9)) && !pin(None, 1, 9).is_version_of(&pin(None, 1, 8)));
         assert_eq!(pin(Some("W/\"a\""), 1, 1).strong_etag(), None);
-    }
-
-    #[test]
-    fn pauses_double_up_to_a_limit() {
-        for (failed, full) in [(1, BACKOFF_MIN), (2, BACKOFF_MIN * 2), (20, BACKOFF_MAX)] {
-            assert!(backoff(failed) >= full / 2 && backoff(failed) <= full, "{failed}");
-        }
     }
 }

@@ -2,12 +2,13 @@
 
 use super::client::Reply;
 use super::failure::{Access, Failure, is_no_bucket};
-use super::fetch::{FIRST_CONNECTS_MAX, REPEATED_READ, backoff, classified, code_of, timed_out};
+use super::fetch::{REPEATED_READ, classified, code_of, timed_out};
 use super::listing::Room;
 use super::open::{DiskPlace, resolver_files};
 use super::service::{self, Service};
 use crate::base::remote::RemoteOptions;
 use crate::base::waiting;
+use crate::file::attempts::{Attempts, Failed};
 use crate::file::store::{self, RangeCache};
 use futures_util::StreamExt;
 use object_store::path::Path as Key;
@@ -146,7 +147,7 @@ impl RemoteStore {
     }
 
     /// Sends a request that may be repeated; no attempt begins after `patience`. The first
-    /// connection has [`FIRST_CONNECTS_MAX`] attempts.
+    /// connection has [`crate::file::attempts::FIRST_CONNECTS_MAX`] attempts.
     fn repeated_for<T, F>(
         &self,
         patience: Duration,
@@ -157,21 +158,17 @@ impl RemoteStore {
         F: Future<Output = Result<T, Error>>,
     {
         let deadline = Instant::now() + patience;
-        let (mut attempt, mut connects) = (1u32, 0u32);
+        let mut attempts = Attempts::default();
         loop {
             let (failure, is_connect) = match self.attempt(access, &mut request) {
                 Err(failed) => failed,
                 Ok(done) => return Ok(done),
             };
-            let pause = backoff(attempt);
-            connects = connects.saturating_add(u32::from(is_connect));
-            let is_hopeless = connects >= FIRST_CONNECTS_MAX && !self.is_connected.load(Ordering::Relaxed);
-            if !failure.is_transient || is_hopeless || Instant::now() + pause > deadline {
-                return Err(Failure { is_transient: false, ..failure });
-            }
+            let was_connected = self.is_connected.load(Ordering::Relaxed);
+            let failed = Failed { is_transient: failure.is_transient, is_connect, was_connected };
+            let Some(pause) = attempts.pause_before(deadline, failed) else { return Err(Failure { is_transient: false, ..failure }) };
             tracing::debug!("request of the object store: {failure}; trying again");
             std::thread::sleep(pause);
-            attempt = attempt.saturating_add(1);
         }
     }
 
@@ -302,6 +299,7 @@ impl Drop for RemoteStore {
 mod tests {
     use super::*;
     use crate::base::request_error::RequestError;
+    use crate::file::attempts::FIRST_CONNECTS_MAX;
     use crate::file::store::ObjectStore as _;
     use std::net::TcpListener;
 
