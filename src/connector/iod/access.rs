@@ -1,9 +1,8 @@
 //! An open container: its state, and caches of what never changes.
 
 use super::beside::{Following, Siblings, Trees};
-use super::dataset::Dataset;
+use super::derived::Derived;
 use super::external::External;
-use super::form_index::FormIndex;
 use super::original_sources::OriginalSources;
 use super::peer::Peer;
 use super::state::State;
@@ -12,16 +11,10 @@ use crate::base::{Address, Error, Result};
 use crate::connector::stored::Original;
 use crate::dataset::environment::Environment;
 use crate::iod::Container;
-use foldhash::{HashMap, HashMapExt};
-use lru::LruCache;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
-/// Decoded headers that are kept.
-const DATASETS_MAX: usize = 4096;
-/// Indexes of forms that are kept.
-const FORMS_MAX: usize = 16;
 /// Least memory for changes that are not encoded, bytes.
 const DIRTY_MIN_BYTES: u64 = 16 << 20;
 
@@ -58,16 +51,8 @@ pub struct IodConnector {
     pub(super) storers: Arc<AtomicUsize>,
     /// Threads that read ahead.
     pub(super) readers_ahead: Arc<AtomicUsize>,
-    /// Decoded headers of datasets, by object and revision.
-    pub(super) datasets: Mutex<LruCache<(u64, u64), Arc<Dataset>>>,
-    /// Indexes of the forms of variable-length elements, of datasets as they were decoded.
-    forms: Mutex<LruCache<(u64, bool), (Arc<Dataset>, Arc<FormIndex>)>>,
-    /// Bytes stored for datasets, counted or estimated in this generation.
-    pub(super) counted: Mutex<LruCache<u64, (u64, u64)>>,
-    /// Paths of objects, with the generation that they are of.
-    pub(super) paths: Mutex<(u64, HashMap<u64, Vec<u8>>)>,
-    /// Where a listing of a group ended: group, position, generation, last key.
-    pub(super) cursor: Mutex<Option<(u64, u64, u64, Vec<u8>)>>,
+    /// What was derived from states.
+    pub(super) derived: Derived,
     /// Other versions of the container.
     pub(super) siblings: Siblings<IodConnector>,
     /// Other files that links lead to; unset: they are not opened.
@@ -130,7 +115,6 @@ impl IodConnector {
         env: Arc<Environment>,
         readers_ahead: Arc<AtomicUsize>,
     ) -> Arc<IodConnector> {
-        let datasets_max = std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN);
         let dirty_limit = usize::try_from((env.cache.budget() / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
         Arc::new_cyclic(|this| IodConnector {
             container,
@@ -140,11 +124,7 @@ impl IodConnector {
             storing: Mutex::new(()),
             storers: Arc::default(),
             readers_ahead,
-            datasets: Mutex::new(LruCache::new(datasets_max)),
-            forms: Mutex::new(LruCache::new(std::num::NonZeroUsize::new(FORMS_MAX).unwrap_or(std::num::NonZeroUsize::MIN))),
-            counted: Mutex::new(LruCache::new(datasets_max)),
-            paths: Mutex::new((0, HashMap::new())),
-            cursor: Mutex::new(None),
+            derived: Derived::default(),
             siblings: Siblings::new(),
             external: OnceLock::new(),
             original_sources: OnceLock::new(),
@@ -171,26 +151,6 @@ impl IodConnector {
     /// A shared owner of it.
     pub(super) fn shared(&self) -> Result<Arc<IodConnector>> {
         self.this.upgrade().ok_or_else(|| Error::corrupt("object", Address::UNDEF, "the container is closed"))
-    }
-
-    /// The index of the form of `d`, which changes only with `d`: all readers of it share one.
-    pub(super) fn form_index(&self, d: &Arc<Dataset>, lines: bool) -> Arc<FormIndex> {
-        let mut forms = self.forms.lock();
-        if let Some((of, index)) = forms.get(&(d.id, lines))
-            && Arc::ptr_eq(of, d)
-        {
-            return index.clone();
-        }
-        let index = Arc::<FormIndex>::default();
-        forms.put((d.id, lines), (d.clone(), index.clone()));
-        index
-    }
-
-    /// Shares the index of the form of `d` no longer.
-    pub(super) fn forget_form(&self, d: &Dataset) {
-        let mut forms = self.forms.lock();
-        forms.pop(&(d.id, true));
-        forms.pop(&(d.id, false));
     }
 }
 

@@ -16,23 +16,13 @@ use std::sync::Arc;
 
 /// Rows of chunks in one slice of a request.
 const SLICE_ROWS: u64 = 16384;
-/// Metadata of a dataset up to which it is kept decoded, bytes.
-const KEPT_METADATA_BYTES: u64 = 32 << 10;
 /// Threads that read ahead, at most.
 const READERS_AHEAD_MAX: usize = 16;
 
 impl IodConnector {
     /// The dataset `id`, from the cache or decoded.
     pub(super) fn dataset_of(&self, state: &State, id: u64) -> Result<Arc<Dataset>> {
-        let key = (id, state.revision(id));
-        if let Some(found) = self.datasets.lock().get(&key) {
-            return Ok(found.clone());
-        }
-        let dataset = Arc::new(Dataset::open(state, id)?);
-        if dataset.metadata_bytes <= KEPT_METADATA_BYTES {
-            self.datasets.lock().put(key, dataset.clone());
-        }
-        Ok(dataset)
+        self.derived.dataset(state, id)
     }
 
     /// A chunk in a cell, decoded in memory. Errors: it is too large for the memory.

@@ -63,7 +63,7 @@ impl IodContent {
     fn note_counted(&self, state: &State, bytes: u64) {
         // Chunks in memory have another length when they are encoded, which is no change.
         if state.changes.is_empty() {
-            self.connector.counted.lock().put(self.id, (state.generation(), bytes));
+            self.connector.derived.note_counted(state, self.id, bytes);
         }
     }
 
@@ -73,7 +73,7 @@ impl IodContent {
         if let Some(now) = now.as_ref().filter(|now| Arc::ptr_eq(&now.dataset, d)) {
             return now.clone();
         }
-        let index = self.connector.form_index(d, self.is_lines(d));
+        let index = self.connector.derived.form_index(d, self.is_lines(d));
         now.insert(Arc::new(Now { dataset: d.clone(), index })).clone()
     }
 
@@ -89,7 +89,7 @@ impl IodContent {
         let d = &*now.dataset;
         let index = Arc::new(Index::new(Parts::new(&self.connector, values, d, self.is_lines(d))?)?);
         if index.memory() > SHARED_BYTES_MAX {
-            self.connector.forget_form(d);
+            self.connector.derived.forget_form(d);
         }
         Ok(slot.insert(index).clone())
     }
@@ -222,10 +222,8 @@ impl Content for IodContent {
 
     fn allocated(&self) -> Result<u64> {
         let state = self.connector.states.shown();
-        if let Some((generation, bytes)) = self.connector.counted.lock().get(&self.id)
-            && *generation == state.generation()
-        {
-            return Ok(*bytes);
+        if let Some(bytes) = self.connector.derived.counted(&state, self.id) {
+            return Ok(bytes);
         }
         let d = self.dataset(&state)?;
         let bytes = match allocated(&state, &d, COUNTED_CHUNKS)? {

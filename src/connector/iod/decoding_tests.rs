@@ -166,7 +166,7 @@ fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
     assert_eq!(size(), whole);
     let index = || {
         let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
-        let index = c.form_index(&d, true).lock().clone();
+        let index = c.derived.form_index(&d, true).lock().clone();
         index.unwrap()
     };
     let first = index();

@@ -1,6 +1,7 @@
 //! Listing values of one kind of an object from a position on.
 
 use super::access::IodConnector;
+use super::derived::Cursor;
 use super::ids::no_such;
 use crate::base::Result;
 use crate::iod::{Cell, keys};
@@ -20,10 +21,10 @@ impl IodConnector {
         let mut members = Vec::new();
         let state = self.states.shown();
         let generation = state.generation();
-        let cursor = self.cursor.lock().clone();
+        let cursor = self.derived.cursor.lock().clone();
         let (first, end) = keys::of_kind(id, kind);
         let (mut position, from) = match cursor {
-            Some((of, at, g, key)) if (of, at, g) == (id, start, generation) && start > 0 => (start, Bound::Excluded(key)),
+            Some(c) if (c.id, c.position, c.generation) == (id, start, generation) && start > 0 => (start, Bound::Excluded(c.key)),
             _ => (0, first),
         };
         let mut last = None;
@@ -45,7 +46,7 @@ impl IodConnector {
                 let Some((_, _, rest)) = keys::parts(&key) else { continue };
                 if position > start && f(rest, &cell, position)?.is_break() {
                     // The member that broke the listing may be asked for again.
-                    *self.cursor.lock() = last.map(|key| (id, position.saturating_sub(1), generation, key));
+                    *self.derived.cursor.lock() = last.map(|key| Cursor { id, position: position.saturating_sub(1), generation, key });
                     return Ok(());
                 }
                 last = Some(key);

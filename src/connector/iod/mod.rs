@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! access    the open container        state      snapshot and uncommitted changes
-//! states    what readers and writers have
+//! states    what readers and writers have   derived   what is kept of states
 //! dataset   metadata, chunks          content    bytes of a dataset as a file
 //! write     elements of fixed size    form       elements of variable length
 //! create    new objects               change     other type, shape or layout
@@ -47,6 +47,7 @@ mod dataset;
 mod decoding;
 #[cfg(test)]
 mod decoding_tests;
+mod derived;
 mod diff;
 mod edit;
 mod external;

@@ -112,18 +112,11 @@ pub(super) fn path_of(connector: &IodConnector, state: &State, id: u64) -> Optio
 
 /// A path of an object from the root. The first call after a change walks all groups.
 pub(super) fn present_path_of(connector: &IodConnector, state: &State, id: u64) -> Option<Vec<u8>> {
-    let generation = state.generation();
-    let mut paths = connector.paths.lock();
-    if paths.0 != generation {
-        match all_paths(state, None) {
-            Ok(found) => *paths = (generation, found),
-            Err(e) => {
-                tracing::debug!("paths of objects are not known: {e}");
-                return None;
-            }
-        }
-    }
-    paths.1.get(&id).cloned()
+    let found = connector.derived.path(state, id, || all_paths(state, None));
+    found.unwrap_or_else(|e| {
+        tracing::debug!("paths of objects are not known: {e}");
+        None
+    })
 }
 
 /// Paths of these objects. Walks the groups until all are found; objects without names have none.
