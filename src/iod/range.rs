@@ -30,6 +30,9 @@ pub fn overlay<'a, V>(
     below: impl FnOnce(&mut Visit<'_>) -> Result<ControlFlow<()>>,
     f: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>> {
+    if map.is_empty() {
+        return below(f);
+    }
     let mut above = map.range::<Key, _>((range.0.as_ref(), range.1.as_ref())).peekable();
     let flow = below(&mut |key, cell| {
         while let Some((k, value)) = above.next_if(|(k, _)| k.as_slice() < key) {
