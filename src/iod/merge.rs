@@ -140,7 +140,7 @@ fn has_any<I>(ours: &Changes<I>, id: u64, kind: u8) -> bool {
 }
 
 /// True if metadata is not needed to understand elements.
-fn is_loose(message: u16) -> bool {
+pub fn is_loose(message: u16) -> bool {
     matches!(message, MTIME | REFERENCE_COUNT | OWNERSHIP | ACCESS_TIME)
 }
 

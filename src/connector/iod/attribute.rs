@@ -140,11 +140,11 @@ impl IodConnector {
         let stored = match old {
             Some(old) if old.datatype.datatype.contains_reference() => {
                 let place = Place::Block(old.block);
-                let locked = StateCells { connector: self, state, place: &place };
+                let cells = StateCells { connector: self, state, place: &place };
                 let (form, mut out) = (VariableForm::of(&old.datatype.datatype), Vec::new());
                 let size = usize::try_from(old.datatype.datatype.element_size()).unwrap_or(usize::MAX).max(1);
                 for element in old.bytes.chunks_exact(size) {
-                    form.exact_within(element, &locked, &mut Budget::tight(bytes.len() as u64), &mut out)?;
+                    form.exact_within(element, &cells, &mut Budget::tight(bytes.len() as u64), &mut out)?;
                 }
                 let reason = "bytes of references are numbers of one container: user.h5dir.attributes sets them by paths";
                 return if out == bytes { Ok(()) } else { Err(Error::refused(libc::EPERM, reason)) };

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Decoded headers that are kept, and numbers of stored bytes.
+/// Datasets whose decoded headers, or counted bytes, are kept.
 const DATASETS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 /// Indexes of forms that are kept.
 const FORMS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);

@@ -37,12 +37,12 @@ impl DirtyImage {
         Arc::new(DirtyImage { now: RwLock::new(image), made_in })
     }
 
-    /// The chunk as it is now. It stays so for who has it.
+    /// The chunk as it is now. Later changes are made to a copy while the caller keeps it.
     pub fn now(&self) -> SharedImage {
         self.now.read().clone()
     }
 
-    /// Changes the chunk; one that is being read is copied.
+    /// Changes the chunk, or a copy that replaces it while readers keep it.
     pub fn change<R>(&self, f: impl FnOnce(&mut dyn ChunkImage) -> R) -> R {
         f(&mut *Arc::make_mut(&mut *self.now.write()).0)
     }

@@ -1,23 +1,22 @@
 //! Which datasets have another layout made for them, and what was made. `P`: what that is.
 
-use crate::format::object_header::kind::{MTIME, REFERENCE_COUNT};
-use crate::iod::keys;
+use crate::iod::{keys, merge};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Datasets whose next layout is being made, or is made. All states of a mount have the same.
 pub(super) struct Preparations<P> {
-    /// `None`: the dataset was changed since.
-    all: Mutex<HashMap<u64, Option<Preparation<P>>>>,
+    all: Mutex<HashMap<u64, Preparation<P>>>,
     count: AtomicUsize,
 }
 
-/// What is known of the next layout of a dataset.
-enum Preparation<P> {
-    /// It is being made.
-    Begun,
-    Made(Box<P>),
+/// The next layout of a dataset.
+struct Preparation<P> {
+    /// `None`: it is being made.
+    made: Option<Box<P>>,
+    /// The dataset was changed since it began.
+    is_void: bool,
 }
 
 impl<P> Default for Preparations<P> {
@@ -38,63 +37,60 @@ impl<P> Preparations<P> {
             && let Some(id) = elements_of(key)
             && let Some(preparation) = self.all.lock().get_mut(&id)
         {
-            *preparation = None;
+            preparation.is_void = true;
         }
     }
 
     /// Notes changes of any values.
     pub fn note_all(&self) {
         if !self.is_empty() {
-            self.all.lock().values_mut().for_each(|preparation| *preparation = None);
+            self.all.lock().values_mut().for_each(|preparation| preparation.is_void = true);
         }
     }
 
-    /// Notes that the next layout of the dataset `id` is being made.
-    pub fn begin(&self, id: u64) {
+    /// Notes that the next layout of the dataset `id` is being made, until the guard is dropped.
+    /// `None`: one is there already.
+    pub fn begin(&self, id: u64) -> Option<UnderWay<'_, P>> {
         let mut all = self.all.lock();
-        all.insert(id, Some(Preparation::Begun));
-        self.count.store(all.len(), Ordering::Release);
-    }
-
-    /// True if the dataset `id` was changed since its preparation began.
-    pub fn is_void(&self, id: u64) -> bool {
-        !matches!(self.all.lock().get(&id), Some(Some(_)))
-    }
-
-    /// Keeps what was made; returns it if the dataset was changed since.
-    pub fn made(&self, id: u64, prepared: P) -> Option<P> {
-        match self.all.lock().get_mut(&id) {
-            Some(Some(preparation)) => {
-                *preparation = Preparation::Made(Box::new(prepared));
-                None
-            }
-            _ => Some(prepared),
+        if all.contains_key(&id) {
+            return None;
         }
+        all.insert(id, Preparation { made: None, is_void: false });
+        self.count.store(all.len(), Ordering::Release);
+        Some(UnderWay { preparations: self, id, is_made: false })
     }
 
-    /// Ends a preparation; returns what was made, if the dataset was not changed since.
-    pub fn take(&self, id: u64) -> Option<P> {
+    /// Ends the preparation of the dataset `id`; returns what was made, and whether the dataset is
+    /// as it was when that began.
+    pub fn take(&self, id: u64) -> Option<(P, bool)> {
         let mut all = self.all.lock();
-        let taken = all.remove(&id).flatten();
+        let taken = all.remove(&id)?;
         self.count.store(all.len(), Ordering::Release);
-        match taken? {
-            Preparation::Made(prepared) => Some(*prepared),
-            Preparation::Begun => None,
-        }
+        taken.made.map(|made| (*made, !taken.is_void))
     }
 }
 
 /// A layout that is being made.
 pub(super) struct UnderWay<'a, P> {
-    pub preparations: &'a Preparations<P>,
-    pub id: u64,
-    /// It is made.
-    pub is_kept: bool,
+    preparations: &'a Preparations<P>,
+    id: u64,
+    is_made: bool,
+}
+
+impl<P> UnderWay<'_, P> {
+    /// Keeps what was made; false if the dataset was changed since.
+    pub fn finish(mut self, made: P) -> bool {
+        self.is_made = true;
+        let mut all = self.preparations.all.lock();
+        let Some(preparation) = all.get_mut(&self.id) else { return false };
+        preparation.made = Some(Box::new(made));
+        !preparation.is_void
+    }
 }
 
 impl<P> Drop for UnderWay<'_, P> {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if !self.is_made {
             self.preparations.take(self.id);
         }
     }
@@ -103,6 +99,6 @@ impl<P> Drop for UnderWay<'_, P> {
 /// The object whose elements, or the metadata that they need, `key` has.
 pub(super) fn elements_of(key: &[u8]) -> Option<u64> {
     let (id, kind, _) = keys::parts(key)?;
-    let is_loose = |key| keys::message(key).is_some_and(|m| matches!(m, MTIME | REFERENCE_COUNT | keys::OWNERSHIP | keys::ACCESS_TIME));
-    (matches!(kind, keys::CHUNK | keys::CELLS) || kind == keys::HEADER && !is_loose(key)).then_some(id)
+    let is_needed = || keys::message(key).is_some_and(|message| !merge::is_loose(message));
+    (matches!(kind, keys::CHUNK | keys::CELLS) || kind == keys::HEADER && is_needed()).then_some(id)
 }

@@ -4,7 +4,7 @@
 
 use super::access::IodConnector;
 use super::image::Body;
-use super::preparations::{UnderWay, elements_of};
+use super::preparations::elements_of;
 use super::state::{Prepared, State};
 use crate::base::Result;
 use crate::connector::DatasetSpec;
@@ -36,31 +36,23 @@ impl IodConnector {
         if d.size < PREPARED_MIN_BYTES || !is_plain || self.joined.is_some() {
             return Ok(false);
         }
-        self.store_ahead()?;
-        let (mut copy, preparations) = {
+        let preparations = self.states.shown().preparations.clone();
+        let (mut copy, under_way) = {
             let next = self.states.next();
             self.check_writable(&next)?;
-            next.preparations.begin(id);
-            (next.copy(), next.preparations.clone())
+            let Some(under_way) = preparations.begin(id) else { return Ok(false) };
+            (next.copy(), under_way)
         };
-        let mut under_way = UnderWay { preparations: &preparations, id, is_kept: false };
         let done = self.prepared(&mut copy, id, spec, d.named);
         copy.end(true);
-        let prepared = Prepared { spec: spec.clone(), session: copy.session.clone(), state: copy };
-        let unused = if matches!(done, Ok(true)) { preparations.made(id, prepared) } else { Some(prepared) };
+        let is_valid = under_way.finish(Prepared { spec: spec.clone(), session: copy.session.clone(), state: copy });
+        if is_valid && matches!(done, Ok(true)) {
+            return done;
+        }
+        self.end_prepared(id);
         // Changed meanwhile, it is changed again from what it is then. An error may be due to that:
         // packs that nothing but the copy refers to are deleted where there is no room.
-        let is_void = preparations.is_void(id);
-        under_way.is_kept = unused.is_none() && !is_void;
-        drop(under_way);
-        self.drop_prepared(unused);
-        if is_void { Ok(false) } else { done }
-    }
-
-    fn drop_prepared(&self, prepared: Option<Prepared>) {
-        if let Some(mut unused) = prepared {
-            self.states.next().unpublished.append(&mut unused.state.unpublished);
-        }
+        if is_valid { done } else { Ok(false) }
     }
 
     /// Gives the dataset `id` its next layout in `copy`, with all values stored. False: that would
@@ -74,15 +66,18 @@ impl IodConnector {
     /// Ends a preparation that was not used.
     pub(super) fn end_prepared(&self, id: u64) {
         let unused = self.states.shown().preparations.take(id);
-        self.drop_prepared(unused);
+        if let Some((mut unused, _)) = unused {
+            self.states.next().unpublished.append(&mut unused.state.unpublished);
+        }
     }
 
-    /// Gives the dataset `id` the layout that was made for it; false: none was made, or is valid.
+    /// Gives the dataset `id` the layout that was made for it; false: there is no valid one.
     pub(super) fn use_prepared(&self, state: &mut State, id: u64, spec: &DatasetSpec) -> Result<bool> {
-        let Some(Prepared { spec: of, session, state: mut made }) = state.preparations.take(id) else { return Ok(false) };
+        let Some((prepared, is_valid)) = state.preparations.take(id) else { return Ok(false) };
+        let Prepared { spec: of, session, state: mut made } = prepared;
         state.unpublished.append(&mut made.unpublished);
         let same_session = session.zip(state.session.clone()).is_some_and(|(a, b)| Arc::ptr_eq(&a, &b));
-        if of != *spec || !same_session {
+        if !is_valid || of != *spec || !same_session {
             return Ok(false);
         }
         for (key, _) in values(state, id)? {
@@ -195,6 +190,23 @@ mod tests {
             c.close().unwrap();
             assert!(bytes(&*open(&store), id) == before, "{what}");
         }
+    }
+
+    /// Regression: the second preparation of a dataset made the first one valid again, which did
+    /// not have what was written between both.
+    #[test]
+    fn two_preparations_of_a_dataset_lose_no_bytes() {
+        let (c, id, _) = made(&empty());
+        let preparations = c.states.shown().preparations.clone();
+        let first = preparations.begin(id.serial()).unwrap();
+        c.write(id, 7, b"between").unwrap();
+        assert!(!Edit::prepare_change(&*c, id, &chunks(1 << 16)).unwrap());
+        let state = c.states.shown().copy();
+        assert!(!first.finish(Prepared { spec: chunks(1 << 16), session: state.session.clone(), state }));
+        let before = bytes(&*c, id);
+        c.change_dataset(id, chunks(1 << 16), Elements::Kept).unwrap();
+        assert!(bytes(&*c, id) == before && before[7..14] == *b"between" && dims(&c, id) == [1 << 16]);
+        assert!(preparations.is_empty());
     }
 
     #[test]

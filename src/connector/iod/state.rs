@@ -130,11 +130,13 @@ pub(super) struct State {
     pub in_doubt: Vec<[u8; 16]>,
     /// Why nothing can be written any more.
     pub failed: Option<String>,
-    /// Newlines inside the strings of datasets whose lines are written next. Readers have none.
+    /// Newlines inside the strings of datasets whose lines are written next; empty in the
+    /// states of readers.
     pub newlines: HashMap<u64, Newlines>,
-    /// Readers have none.
+    /// What waits for objects that are not there yet; empty in the states of readers.
     pub waiting: Waiting,
-    /// Packs, with their sessions, that no record can refer to yet. Readers have none.
+    /// Packs, with their sessions, that no record can refer to yet; empty in the states of
+    /// readers.
     pub unpublished: BTreeSet<(u64, u32)>,
     /// What the operation under way began with; `None`: it is not undone.
     undo: Option<Undo>,
