@@ -140,7 +140,7 @@ impl IodConnector {
             let is_sparse = image.image().defined().is_some();
             let is_full = !is_sparse && ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.memory());
             let in_cache = if let Data::Extent(extent) = &cell.data { Some(chunk_key(&dataset, extent)) } else { None };
-            state.change(key, Body::Cell(cell), ranges);
+            state.change_form(key, Body::Cell(cell), ranges);
             stored.extend(in_cache.map(|key| StoredImage { key, image, is_full }));
         }
         stored
@@ -393,7 +393,7 @@ fn values_stored(state: &mut State, values: Vec<LongValue>, cells: Vec<Cell>) {
         let Some(Change { body: Body::Cell(now), ranges }) = state.changes.get(&key) else { continue };
         if now.mask == cell.mask && now.long().is_some_and(|now| Arc::ptr_eq(now, &bytes)) {
             let ranges = ranges.clone();
-            state.change(key, Body::Cell(cell), ranges);
+            state.change_form(key, Body::Cell(cell), ranges);
         }
     }
 }

@@ -421,6 +421,11 @@ impl State {
     /// Changes a value; `ranges`: bytes of a chunk that it was written to.
     pub fn change(&mut self, key: Key, body: Body, ranges: Ranges) {
         self.preparations.note(&key);
+        self.change_form(key, body, ranges);
+    }
+
+    /// [`State::change`] of a value to the same in another form.
+    pub fn change_form(&mut self, key: Key, body: Body, ranges: Ranges) {
         let before = self.changes.get(&key).map_or(0, |old| dirty_len(&old.body));
         self.dirty_bytes = self.dirty_bytes.saturating_sub(before).saturating_add(dirty_len(&body));
         self.changes.insert_mut(key, Change { body, ranges });
