@@ -18,6 +18,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// The object at `path` of the file of the reference, as a whole.
+    pub fn object(path: Vec<u8>) -> Target {
+        Target { file: None, object: path, part: Part::Object }
+    }
+
     /// Bytes of its names and of its part in memory, about.
     pub fn memory(&self) -> usize {
         let region = |region: &Region| match region {

@@ -8,6 +8,7 @@ use crate::config::LogPlan;
 use crate::config::args::LsArgs;
 use crate::config::resolve;
 use crate::config::value::{Level, LogFormat};
+use crate::fs::model;
 use crate::fs::open::LocatedContainer;
 use crate::fs::{Attr, Errno, FileKind, Ino, MountSpec, Operations, open};
 use crate::mirror::{self, MirrorSpec};
@@ -117,6 +118,15 @@ struct Printer<'a> {
     out: &'a mut dyn Write,
 }
 
+/// Identifies the group that the directory `ino` shows, if it has several hard links.
+fn shared_group(operations: &dyn Operations, ino: Ino) -> Result<Option<u64>, Errno> {
+    match operations.model(ino) {
+        Ok(model) => model.shared_group().map_err(|e| model::errno(&e)),
+        Err(Errno(libc::EOPNOTSUPP)) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 fn list(
     operations: &dyn Operations,
     path: &[u8],
@@ -146,7 +156,7 @@ fn list(
     let mut groups: HashMap<u64, Vec<u8>> = HashMap::new();
     let mut pending = vec![(path, attr.ino)];
     while let Some((path, ino)) = pending.pop() {
-        if recursive && let Some(group) = operations.shared_group(ino).map_err(failed(&path))? {
+        if recursive && let Some(group) = shared_group(operations, ino).map_err(failed(&path))? {
             if let Some(first) = groups.get(&group) {
                 printer.same(&path, first)?;
                 continue;

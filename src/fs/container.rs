@@ -4,7 +4,7 @@ use super::changes::ChangeLog;
 use super::done::{Done, Invalidate};
 use super::edit::{ByteEditor, NameEditor, XattrEditor};
 use super::errno::errno;
-use super::model::ObjectModel;
+use super::model::{Models, ObjectModel};
 use super::mounted::Mounted;
 use super::name::NAME_MAX;
 use super::namespace::{Namespace, Node};
@@ -16,12 +16,11 @@ use super::retry::{ATTEMPTS, consistent, readable};
 use super::sight;
 use super::spec::MountSpec;
 use super::stat::Stat;
-use super::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use super::subtree::subtree;
 use super::times::Times;
 use super::types::{
     Attr, Caller, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened,
-    Sight, Statfs, StoredLink, Whence,
+    Sight, Statfs, Whence,
 };
 use super::views::{self, Class, Host};
 use super::xattr;
@@ -30,7 +29,7 @@ pub use crate::connector::open::Backing;
 use crate::connector::open::OpenContainer;
 use crate::connector::transactions::TreeUse;
 use crate::connector::{Connector, ObjectId, Seek};
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +42,8 @@ pub struct ContainerFs {
     changes: Arc<ChangeLog>,
     files: Arc<OpenFiles>,
     bytes: ByteEditor,
-    names: NameEditor,
+    names: Arc<NameEditor>,
+    models: Arc<Models>,
     xattrs: XattrEditor,
     reload: Reload,
 }
@@ -63,9 +63,12 @@ impl ContainerFs {
         let stat = Arc::new(Stat::new(mounted.clone(), namespace.clone(), times.clone()));
         let changes = Arc::new(ChangeLog::new(mounted.clone(), namespace.clone(), times));
         let files = Arc::new(OpenFiles::new(mounted.clone(), namespace.clone(), changes.clone()));
+        let names = Arc::new(NameEditor::new(mounted.clone(), namespace.clone(), changes.clone(), stat.clone()));
+        let models = Models { mounted: mounted.clone(), namespace: namespace.clone(), changes: changes.clone(), names: names.clone() };
         ContainerFs {
             bytes: ByteEditor::new(mounted.clone(), changes.clone(), files.clone()),
-            names: NameEditor::new(mounted.clone(), namespace.clone(), changes.clone(), stat.clone()),
+            names,
+            models: Arc::new(models),
             xattrs: XattrEditor::new(mounted.clone(), changes.clone(), files.clone()),
             reload: Reload::new(mounted.clone(), namespace.clone(), files.clone()),
             mounted,
@@ -334,16 +337,6 @@ impl Operations for ContainerFs {
         consistent(&self.mounted, get, |_| ())
     }
 
-    fn stored_link(&self, parent: Ino, name: &[u8]) -> FsResult<Option<StoredLink>> {
-        let _names = self.namespace.lock_shared();
-        consistent(&self.mounted, || self.namespace.stored_link(parent, name), |_| ())
-    }
-
-    fn shared_group(&self, ino: Ino) -> FsResult<Option<u64>> {
-        let _names = self.namespace.lock_shared();
-        consistent(&self.mounted, || self.namespace.shared_group(ino), |_| ())
-    }
-
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
         let what = match whence {
             Whence::Data => Seek::Data,
@@ -351,11 +344,6 @@ impl Operations for ContainerFs {
         };
         let seek = || self.files.current(ino, handle)?.bytes.seek(offset, what).map_err(|e| self.mounted.failed(None, &e));
         readable(&self.mounted, seek)?.ok_or(Errno(libc::ENXIO))
-    }
-
-    fn written(&self, ino: Ino, handle: Handle, offset: u64) -> FsResult<Option<Range<u64>>> {
-        let find = || self.files.current(ino, handle)?.bytes.written(offset).map_err(|e| self.mounted.failed(None, &e));
-        readable(&self.mounted, find)
     }
 
     fn statfs(&self) -> FsResult<Statfs> {
@@ -449,11 +437,6 @@ impl Operations for ContainerFs {
         Done::of(|invalidate| self.names.make_symlink(parent, name, target, creator, invalidate))
     }
 
-    fn create_link(&self, parent: Ino, name: &[u8], link: &StoredLink, creator: Creator) -> Done<Entry> {
-        let _names = self.namespace.lock_alone(&[parent]);
-        Done::of(|invalidate| self.names.make_stored_link(parent, name, link, creator, invalidate))
-    }
-
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {
         let set = |invalidate: &mut Invalidate| {
             xattr::check_namespace(name)?;
@@ -485,20 +468,7 @@ impl Operations for ContainerFs {
     }
 
     fn model(&self, ino: Ino) -> FsResult<ObjectModel> {
-        ObjectModel::of((&self.mounted, &self.namespace, &self.changes), ino)
-    }
-
-    fn stored_chunks(&self, ino: Ino, referred: bool) -> FsResult<Option<StoredSource>> {
-        let node = self.namespace.living(ino)?;
-        node.item.mapped_dataset().map_or(Ok(None), |id| StoredSource::of(&self.mounted, id, referred))
-    }
-
-    fn takes_chunks(&self, ino: Ino, storage: &ChunkStorage) -> FsResult<bool> {
-        self.bytes.takes_chunks(&*self.namespace.living(ino)?, storage)
-    }
-
-    fn store_chunks(&self, ino: Ino, storage: &ChunkStorage, chunks: &[StoredChunk], original: Option<&Original>) -> Done<()> {
-        Done::of(|invalidate| self.bytes.store_chunks(&*self.namespace.living(ino)?, (storage, chunks), original, invalidate))
+        ObjectModel::of(&self.models, ino)
     }
 
     fn commit(&self) -> FsResult<()> {

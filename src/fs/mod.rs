@@ -27,7 +27,6 @@ mod retry;
 mod sight;
 pub mod spec;
 mod stat;
-pub mod stored;
 mod subtree;
 pub mod symlink;
 mod times;
@@ -44,6 +43,6 @@ pub use operations::{KernelMemory, Operations};
 pub use spec::{ExternalPolicy, MountSpec, OpenError};
 pub use types::{
     Attr, Caller, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened,
-    Sight, Statfs, StoredLink, Whence,
+    Sight, Statfs, Whence,
 };
 pub use views::{label, measurements, status_text};

@@ -2,12 +2,11 @@
 
 use super::done::{Done, Invalidate};
 use super::model::ObjectModel;
-use super::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use super::types::{
     Attr, Caller, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Sight,
-    Statfs, StoredLink, Whence,
+    Statfs, Whence,
 };
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -103,30 +102,8 @@ pub trait Operations: Send + Sync + 'static {
         if value.len() as u64 > limit { Err(Errno(libc::E2BIG)) } else { Ok(value) }
     }
 
-    /// The link `name` of directory `parent` as it is stored; `None`: a hard link to an object that
-    /// is not above it, or no link of this container.
-    fn stored_link(&self, _parent: Ino, _name: &[u8]) -> FsResult<Option<StoredLink>> {
-        Ok(None)
-    }
-
-    /// Identifies the group that the directory `ino` shows, if it has several hard links.
-    fn shared_group(&self, _ino: Ino) -> FsResult<Option<u64>> {
-        Ok(None)
-    }
-
     /// The next data or hole at or after `offset`; ENXIO past the end.
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64>;
-
-    /// The next range at or after `offset` that may have been written, if any. Bytes outside are
-    /// those of a fill value, repeated at most every 64 KiB; it need not be zero.
-    fn written(&self, ino: Ino, handle: Handle, offset: u64) -> FsResult<Option<Range<u64>>> {
-        let seek = |at, whence| match self.lseek(ino, handle, at, whence) {
-            Err(Errno(libc::ENXIO)) => Ok(None),
-            found => found.map(Some),
-        };
-        let Some(start) = seek(offset, Whence::Data)? else { return Ok(None) };
-        Ok(seek(start, Whence::Hole)?.filter(|end| start < *end).map(|end| start..end))
-    }
 
     /// Totals of the file system.
     fn statfs(&self) -> FsResult<Statfs>;
@@ -222,11 +199,6 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno(libc::EROFS)).into()
     }
 
-    /// Creates a link as `stored_link` returns it.
-    fn create_link(&self, _parent: Ino, _name: &[u8], _link: &StoredLink, _creator: Creator) -> Done<Entry> {
-        Err(Errno(libc::EROFS)).into()
-    }
-
     /// Sets an extended attribute (whole name, with its namespace); `flags` are those of
     /// setxattr(2).
     fn setxattr(&self, _ino: Ino, _name: &[u8], _value: &[u8], _flags: i32) -> Done<()> {
@@ -253,23 +225,6 @@ pub trait Operations: Send + Sync + 'static {
     /// it shows none.
     fn model(&self, _ino: Ino) -> FsResult<ObjectModel> {
         Err(Errno(libc::EOPNOTSUPP))
-    }
-
-    /// The stored chunks of the dataset that `ino` shows element by element; `referred`: only if
-    /// another file system can refer to them where they are. `None`: its elements are copied.
-    fn stored_chunks(&self, _ino: Ino, _referred: bool) -> FsResult<Option<StoredSource>> {
-        Ok(None)
-    }
-
-    /// True if chunks stored by `storage` can be stored in the dataset `ino` as they are.
-    fn takes_chunks(&self, _ino: Ino, _storage: &ChunkStorage) -> FsResult<bool> {
-        Ok(false)
-    }
-
-    /// Stores chunks of another file system in the dataset `ino` as they are, or refers to their
-    /// bytes in `original`. `EOPNOTSUPP`: the caller writes elements.
-    fn store_chunks(&self, _ino: Ino, _storage: &ChunkStorage, _chunks: &[StoredChunk], _original: Option<&Original>) -> Done<()> {
-        Err(Errno(libc::EOPNOTSUPP)).into()
     }
 
     /// A descriptor of the file is closed.

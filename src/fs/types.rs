@@ -195,32 +195,6 @@ pub enum Sight<'a> {
     Bytes,
 }
 
-/// A link as the container stores it. Hard links of files are made by `link`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoredLink {
-    /// To a path in the same container.
-    Soft {
-        /// Path as stored.
-        path: Vec<u8>,
-        /// Text of the symbolic link that it was made of, if that is stored as well.
-        text: Option<Vec<u8>>,
-    },
-    /// To a path in another container.
-    External {
-        /// File name as stored.
-        file: Vec<u8>,
-        /// Path in that file.
-        object: Vec<u8>,
-    },
-    /// A hard link to the group that lies so many directories above the link's own; 0 is that
-    /// directory.
-    Above(usize),
-    /// A hard link to the group that this directory shows.
-    Group(Ino),
-    /// Of a class that this program does not know.
-    UserDefined(u8),
-}
-
 /// Target of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {

@@ -46,8 +46,6 @@ const SETTABLE: [&str; 14] = [
 ];
 /// Fact of the comment of an object.
 const COMMENT: &str = "comment";
-/// Fact with all defined elements, for commands that have room for them.
-const ALL_DEFINED: &str = "all-defined";
 /// Fact with the reason of the last failure.
 const ERROR_FACT: &[u8] = b"error";
 /// Fact with the link name of a file whose own name is escaped.
@@ -131,9 +129,6 @@ pub fn fact(mounted: &Mounted, node: &Node, name: &str, limit: u64, failed: &dyn
     let connector = &*mounted.connector;
     let text = match piece_of(name) {
         Some(piece) => self::piece(mounted, id, piece),
-        None if name == ALL_DEFINED && connector.info(id).is_ok_and(|info| info.kind == ObjectKind::Dataset) => {
-            present::defined_whole(connector, id, limit)
-        }
         None => present::fact_within(connector, id, name, limit),
     };
     match text {

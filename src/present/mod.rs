@@ -2,6 +2,7 @@
 //!
 //! Shared by every kind of container. Knows the container model, and no file system.
 
+mod aspects;
 pub(crate) mod attributes;
 mod ddl;
 mod decimal;
@@ -40,9 +41,10 @@ pub mod fuzzing {
     };
 }
 
+pub use aspects::{aspect_name, aspect_text};
 pub use ddl::text;
 pub use defined::{defined_json, defined_len, defined_values};
-pub use defined_fact::{DefinedTexts, is_defined_fact, whole as defined_whole};
+pub use defined_fact::{DefinedTexts, is_defined_fact};
 pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Held, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, description, fact, fact_fits, fact_within, needed_facts};

@@ -517,6 +517,86 @@ def check_made(t, options, place):
                     t.equal(differs, (0, ""), f"{what}: diff")
 
 
+# Pairs of files that differ in one thing.
+
+def make_pair(right):
+    """A function that makes either file of a pair; `right`: the one that differs."""
+    def lines(f):
+        f.create_dataset("d", data=["a", "b\nc"] if right else ["a\nb", "c"], dtype=h5py.string_dtype())
+
+    def beside_reference(f):
+        f["a"], f["b"] = [1], [2]
+        pair = np.dtype([("n", "<i4"), ("at", h5py.ref_dtype)])
+        f.create_dataset("d", data=np.array([(i + (right and i == 2), f["a"].ref) for i in range(4)], pair))
+
+    def reference(f):
+        f["a"], f["b"] = [1], [2]
+        targets = [f["b" if right and i == 5 else "a"].ref for i in range(12)]
+        f.create_dataset("d", (3, 4), data=np.array(targets, h5py.ref_dtype).reshape(3, 4), dtype=h5py.ref_dtype)
+
+    def equal_references(f):
+        # Their addresses differ.
+        if right:
+            f["other"] = np.arange(5.0)
+        f["a"] = [1]
+        if right:
+            del f["other"]
+        f.create_dataset("d", data=np.full(1_000_000, f["a"].ref, h5py.ref_dtype), dtype=h5py.ref_dtype)
+
+    def sequence(f):
+        f["a"], f["b"] = [1], [2]
+        d = f.create_dataset("d", (2,), dtype=h5py.vlen_dtype(h5py.ref_dtype))
+        d[0] = np.array([f["a"].ref, f["b"].ref], h5py.ref_dtype)
+        d[1] = np.array([f["b" if right else "a"].ref], h5py.ref_dtype)
+
+    def order(f):
+        for name in ("b", "a") if right else ("a", "b"):
+            f.create_group(f"d/{name}", track_order=True) if "d" in f else f.create_group("d", track_order=True).create_group(name)
+
+    def named_type(f):
+        f["t"] = np.dtype("<i4")
+        f.create_dataset("d", data=[1], dtype="<i4" if right else f["t"])
+
+    def attribute(f):
+        f.create_dataset("d", data=[1]).attrs["a"] = 1.5 if right else 2.5
+
+    def attribute_type(f):
+        f.create_dataset("d", data=[1]).attrs.create("a", 1, dtype="<i8" if right else "<i2")
+
+    def attribute_shape(f):
+        f.create_dataset("d", data=[1]).attrs.create("a", [[1, 2]] if right else [1, 2])
+
+    def hidden_bytes_of_attribute(f):
+        f.create_dataset("d", data=[1]).attrs.create("a", np.array(b"x\0y" if right else b"x\0z", "S4"))
+
+    def fill(f):
+        f.create_dataset("d", (3,), "<i4", fillvalue=7 if right else 8)[...] = 1
+
+    def shape(f):
+        f.create_dataset("d", (3,) if right else (4,), "<i4")
+
+    return locals()
+
+
+DIFFERENCES = {
+    "lines": ["data byte 0"], "beside_reference": ["data [2]"], "reference": ["data [1,1]"], "equal_references": [], "sequence": ["data"],
+    "order": ["order of links"], "named_type": ["named datatype"], "attribute": ["attribute a"], "attribute_type": ["attribute a type"],
+    "attribute_shape": ["attribute a shape"], "hidden_bytes_of_attribute": ["attribute a"], "fill": ["fillvalue"], "shape": ["shape", "maxshape"],
+}
+
+
+def check_differences(t, options, place):
+    for name, expected in DIFFERENCES.items():
+        files = [os.path.join(place, f"{name}_{side}.h5") for side in ("left", "right")]
+        for file, right in zip(files, (False, True)):
+            with h5py.File(file, "w") as f:
+                make_pair(right)[name](f)
+        done = subprocess.run([options.bin, "diff", "-r", "--storage", *(file + ":/" for file in files)], stdout=subprocess.PIPE)
+        found = [re.match(r"/d: ([^:]*):", line) for line in done.stdout.decode().splitlines() if line.startswith("/d:")]
+        t.equal([m and m[1] for m in found], expected, f"diff: {name}: {done.stdout[-300:]!r}")
+        t.equal(done.returncode, 1 if expected else 0, f"diff: {name}: exit status")
+
+
 def silently_lost(source, copy, code, said):
     """What a copy of `source` lacks without a word: pairs of a path and what."""
     if not os.path.exists(copy):
@@ -560,6 +640,7 @@ def main():
     t = harness.Tally()
     with harness.folder(options.keep) as place:
         check_made(t, options, os.path.realpath(place))
+        check_differences(t, options, os.path.realpath(place))
         check_corpus(t, options, os.path.realpath(place))
     t.finish()
 

@@ -9,8 +9,7 @@ use crate::base::Error;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error, is_below_control};
 use crate::cli::side::{Kind, Meta};
 use crate::cli::tree;
-use crate::fs::model::{Definition, ObjectModel, io_error};
-use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
+use crate::fs::model::{ChunkStorage, Definition, ObjectModel, Original, StoredChunk, io_error};
 use crate::fs::{Changes, Creator, Entry, Errno, FsResult, Handle, Ino, OpenMode};
 use std::io;
 use std::ops::Range;
@@ -79,14 +78,13 @@ impl GroupDirectory {
     }
 
     /// Makes a name by `make`, under a temporary name that is moved to `name` if `exists`.
-    fn place(&self, name: &[u8], exists: bool, make: impl FnOnce(&[u8]) -> FsResult<Entry>) -> io::Result<()> {
+    fn place(&self, name: &[u8], exists: bool, make: impl FnOnce(&[u8]) -> io::Result<()>) -> io::Result<()> {
         check_name(name)?;
         if !exists {
-            let entry = make(name).map_err(|e| naming(e, name))?;
-            return self.hold(Ok(entry)).map(drop);
+            return make(name).map_err(|e| if e.kind() == io::ErrorKind::InvalidInput { naming(Errno(libc::EINVAL), name) } else { e });
         }
         let temporary = temporary_name()?;
-        drop(self.hold(make(&temporary))?);
+        make(&temporary)?;
         let moved = self.rename(&temporary, name);
         // It is still there if both were names of one object.
         let _ = self.container.operations.unlink(self.held.ino(), &temporary).result;
@@ -138,13 +136,16 @@ fn map_of(container: &Container, held: &Held) -> io::Result<Option<Definition>> 
     Ok(Some(model.own_definition().map_err(|e| io_error(&e))?).filter(|definition| matches!(definition, Definition::Map(_))))
 }
 
+fn model_of(container: &Container, held: &Held) -> io::Result<ObjectModel> {
+    container.model(held)?.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+}
+
 /// Makes the directory `held` the map that `map` defines.
 fn become_map(container: &Container, held: &Held, map: &Definition) -> io::Result<()> {
     if map_of(container, held)?.as_ref() == Some(map) {
         return Ok(());
     }
-    let model = container.model(held)?.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
-    model.define(map).map_err(|e| match e {
+    model_of(container, held)?.define(map).map_err(|e| match e {
         Error::Refused { errno: libc::ENOTEMPTY, .. } => {
             io::Error::other("it is a map, and the destination is a directory that holds something else")
         }
@@ -175,7 +176,7 @@ fn set_meta(container: &Container, ino: Ino, meta: &Meta, owner: bool) -> io::Re
         mtime: Some(meta.mtime),
         ..Changes::default()
     };
-    container.operations.setattr(ino, &changes).result.map(drop).map_err(error)
+    container.operations.setattr(ino, &changes).result.map(drop).map_err(container.failed(ino))
 }
 
 fn set_xattr(container: &Container, ino: Ino, name: &[u8], value: &[u8]) -> io::Result<()> {
@@ -238,17 +239,21 @@ impl SinkDirectory for GroupDirectory {
     }
 
     fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, _owner: bool, exists: bool) -> io::Result<()> {
-        let (operations, ino) = (&self.container.operations, self.held.ino());
+        let group = || model_of(&self.container, &self.held);
         self.place(name, exists, |name| match link {
-            NewLink::Target(target) => operations.symlink(ino, name, target, creator(meta)).result,
-            NewLink::Stored(stored) => operations.create_link(ino, name, stored, creator(meta)).result,
+            NewLink::Target(target) => {
+                let made = self.container.operations.symlink(self.held.ino(), name, target, creator(meta)).result;
+                self.hold(made).map(drop)
+            }
+            NewLink::Stored(stored) => group()?.create_link(name, stored, creator(meta)).map_err(|e| io_error(&e)),
+            NewLink::Group(there) => group()?.link_group(name, &model_of(&self.container, there)?).map_err(|e| io_error(&e)),
         })
     }
 
     fn link(&self, name: &[u8], file: &Finished, exists: bool) -> io::Result<()> {
         let Finished::Object(object) = file else { return Err(io::Error::from_raw_os_error(libc::EXDEV)) };
         let (operations, ino) = (&self.container.operations, self.held.ino());
-        self.place(name, exists, |name| operations.link(object.ino(), ino, name).result)
+        self.place(name, exists, |name| self.hold(operations.link(object.ino(), ino, name).result).map(drop))
     }
 
     fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()> {
@@ -310,7 +315,7 @@ struct ObjectFile {
 impl ObjectFile {
     fn resize(&self, size: u64) -> io::Result<()> {
         let changes = Changes { size: Some(size), ..Changes::default() };
-        self.container.operations.setattr(self.held.ino(), &changes).result.map(drop).map_err(error)
+        self.container.operations.setattr(self.held.ino(), &changes).result.map(drop).map_err(self.container.failed(self.held.ino()))
     }
 
     /// The open file, opened by the first call.
@@ -319,7 +324,7 @@ impl ObjectFile {
             return Ok((held.ino(), *handle));
         }
         let held = if self.exact { self.exact_form()? } else { self.held.clone() };
-        let handle = self.container.operations.open(held.ino(), WRITE).map_err(error)?.handle;
+        let handle = self.container.operations.open(held.ino(), WRITE).map_err(self.container.failed(held.ino()))?.handle;
         let ino = held.ino();
         self.open = Some((held, handle));
         Ok((ino, handle))
@@ -349,14 +354,14 @@ impl Drop for ObjectFile {
 
 impl SinkFile for ObjectFile {
     fn model(&self) -> io::Result<ObjectModel> {
-        self.container.model(&self.held)?.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+        model_of(&self.container, &self.held)
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (ino, handle) = self.opened()?;
         let mut at = offset;
         for piece in data.chunks(WRITE_BYTES) {
-            let n = self.container.operations.write(ino, handle, at, piece, WRITE).result.map_err(error)?;
+            let n = self.container.operations.write(ino, handle, at, piece, WRITE).result.map_err(self.container.failed(ino))?;
             if n != piece.len() {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -369,12 +374,16 @@ impl SinkFile for ObjectFile {
         if self.exact || self.part {
             return Ok(false);
         }
+        let model = self.model()?;
+        if !model.has_mapped_bytes() {
+            return Ok(false);
+        }
+        let written = model.written(range.start).map_err(|e| io_error(&e))?;
+        if written.is_some_and(|written| written.start < range.end) {
+            return Ok(false);
+        }
         let handle = self.container.operations.open(self.held.ino(), OpenMode { read: true, ..OpenMode::default() }).map_err(error)?.handle;
         let compare = || {
-            let written = self.container.operations.written(self.held.ino(), handle, range.start)?;
-            if written.is_some_and(|written| written.start < range.end) {
-                return Ok(false);
-            }
             let mut found = vec![0; fill.len()];
             let n = self.container.operations.read(self.held.ino(), handle, range.start, &mut found)?;
             Ok(n == fill.len() && found == fill)
@@ -402,11 +411,11 @@ impl SinkFile for ObjectFile {
     }
 
     fn takes_chunks(&mut self, storage: &ChunkStorage) -> io::Result<bool> {
-        self.container.operations.takes_chunks(self.held.ino(), storage).map_err(error)
+        self.model()?.takes_chunks(storage).map_err(|e| io_error(&e))
     }
 
-    fn store_chunks(&mut self, storage: &ChunkStorage, chunks: &[StoredChunk], original: Option<&Original>) -> io::Result<()> {
-        self.container.operations.store_chunks(self.held.ino(), storage, chunks, original).result.map_err(error)
+    fn store_chunks(&mut self, storage: &ChunkStorage, chunks: &[StoredChunk], original: Option<&Original>) -> io::Result<bool> {
+        self.model()?.store_chunks(storage, chunks, original).map_err(|e| io_error(&e))
     }
 
     fn use_exact_form(&mut self) {
@@ -422,7 +431,7 @@ impl SinkFile for ObjectFile {
 
     fn end_content(&mut self) -> io::Result<()> {
         let Some((held, handle)) = self.open.take() else { return Ok(()) };
-        let flushed = self.container.operations.flush(held.ino(), handle).result.map_err(error);
+        let flushed = self.container.operations.flush(held.ino(), handle).result.map_err(self.container.failed(held.ino()));
         drop(self.container.operations.release(held.ino(), handle));
         flushed
     }
@@ -453,7 +462,8 @@ impl SinkFile for ObjectFile {
 mod tests {
     use super::*;
     use crate::cli::side::Source;
-    use crate::fs::{MountSpec, StoredLink, open};
+    use crate::fs::model::StoredLink;
+    use crate::fs::{MountSpec, open};
     use std::time::UNIX_EPOCH;
 
     fn meta(kind: Kind) -> Meta {
@@ -528,7 +538,7 @@ mod tests {
         assert!(b.make_link(b"far", &too_far, &meta(Kind::Symlink), false, false).is_err());
         let other_class = NewLink::Stored(StoredLink::UserDefined(187));
         assert!(b.make_link(b"ud", &other_class, &meta(Kind::Symlink), false, false).is_err());
-        let shared = NewLink::Stored(StoredLink::Group(found.ino()));
+        let shared = NewLink::Group(found.held());
         root.make_link(b"second", &shared, &meta(Kind::Directory), false, false).unwrap();
         let second = ObjectSource::resolve(&container, b"/second", true).unwrap();
         let group = found.shared_group().unwrap();

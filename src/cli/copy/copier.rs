@@ -14,8 +14,7 @@ use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::{Container, Held, ObjectSource, error};
 use crate::cli::side::{Content, DEFINED_XATTR, DEPTH_MAX, Kind, Meta, Source};
 use crate::cli::{print_error, tree};
-use crate::fs::StoredLink;
-use crate::fs::model::{Definition, Lost, ObjectModel, io_error};
+use crate::fs::model::{Definition, Lost, ObjectModel, StoredLink, io_error};
 use crate::fs::types::ROOT;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -124,7 +123,6 @@ impl Copier {
         let hint = match why.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => "; free some space",
             Some(libc::E2BIG) => "; its type, shape or attributes are too large for a description",
-            Some(libc::EINVAL | libc::EOPNOTSUPP) if self.container.is_some() => "; the log line before says why",
             _ => "",
         };
         print_error(&format!("cannot copy {}: {}{hint}", escaped_bytes(path), reason(why)));
@@ -405,7 +403,7 @@ impl Copier {
             return Ok(Ok(true));
         }
         if let Some(first) = shared.and_then(|group| self.groups.get(&group)).filter(|_| found.is_none()) {
-            to.make_link(name, &NewLink::Stored(StoredLink::Group(first.ino())), source.meta(), self.manner.owner, false)?;
+            to.make_link(name, &NewLink::Group(first.clone()), source.meta(), self.manner.owner, false)?;
             return Ok(Ok(true));
         }
         let model = match source.as_object().filter(|_| to.as_object().is_some()) {

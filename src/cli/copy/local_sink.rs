@@ -122,7 +122,7 @@ fn set_xattr(file: &OwnedFd, name: &[u8], value: &[u8]) -> io::Result<()> {
 fn target(link: &NewLink) -> io::Result<&[u8]> {
     match link {
         NewLink::Target(target) => Ok(target),
-        NewLink::Stored(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        NewLink::Stored(_) | NewLink::Group(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     }
 }
 

@@ -2,9 +2,7 @@
 
 use crate::cli::side::Meta;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource};
-use crate::fs::StoredLink;
-use crate::fs::model::{Definition, ObjectModel};
-use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
+use crate::fs::model::{ChunkStorage, Definition, ObjectModel, Original, StoredChunk, StoredLink};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -35,6 +33,8 @@ pub(super) enum NewLink {
     Target(Vec<u8>),
     /// A link as another container stores it.
     Stored(StoredLink),
+    /// A hard link to a group of the destination.
+    Group(Arc<Held>),
 }
 
 /// A finished file that may get more names.
@@ -144,10 +144,10 @@ pub(super) trait SinkFile {
         Ok(false)
     }
 
-    /// Stores chunks as they are, or refers to their bytes in `original`. `EOPNOTSUPP`: the caller
-    /// writes elements.
-    fn store_chunks(&mut self, _storage: &ChunkStorage, _chunks: &[StoredChunk], _original: Option<&Original>) -> io::Result<()> {
-        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    /// Stores chunks as they are, or refers to their bytes in `original`. False: the caller writes
+    /// elements.
+    fn store_chunks(&mut self, _storage: &ChunkStorage, _chunks: &[StoredChunk], _original: Option<&Original>) -> io::Result<bool> {
+        Ok(false)
     }
 
     /// Writes the exact form of variable-length elements instead of lines.

@@ -4,10 +4,10 @@
 //! A thread reads the next chunks while those before them are stored.
 
 use super::sink::SinkFile;
+use crate::base::Result;
 use crate::cli::process;
-use crate::cli::side::container::{ObjectSource, error};
-use crate::fs::FsResult;
-use crate::fs::stored::{StoredChunk, StoredSource};
+use crate::cli::side::container::ObjectSource;
+use crate::fs::model::{StoredChunk, StoredSource, io_error};
 use std::io;
 use std::sync::mpsc;
 
@@ -25,27 +25,24 @@ pub(super) fn copy(from: &ObjectSource, to: &mut dyn SinkFile, link: bool, progr
     if !to.takes_chunks(source.storage())? {
         return Ok(false);
     }
-    let mut store = |chunks: &[StoredChunk]| {
+    let mut store = |chunks: &[StoredChunk]| -> io::Result<bool> {
         if process::is_interrupted() {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        match to.store_chunks(source.storage(), chunks, original.as_ref()) {
-            Ok(()) => {
-                progress(chunks.iter().fold(0u64, |n, chunk| n.saturating_add(chunk.bytes.len() as u64)));
-                Ok(true)
-            }
-            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
-            Err(e) => Err(e),
+        let stored = to.store_chunks(source.storage(), chunks, original.as_ref())?;
+        if stored {
+            progress(chunks.iter().fold(0u64, |n, chunk| n.saturating_add(chunk.bytes.len() as u64)));
         }
+        Ok(stored)
     };
-    let first = source.next(None, BATCH_BYTES).map_err(error)?;
+    let first = source.next(None, BATCH_BYTES).map_err(|e| io_error(&e))?;
     let Some(last) = last(&first) else { return Ok(true) };
     if !store(&first)? {
         return Ok(false);
     }
     drop(first);
     // Most datasets have one batch: no thread is started for them.
-    let second = source.next(Some(&last), BATCH_BYTES).map_err(error)?;
+    let second = source.next(Some(&last), BATCH_BYTES).map_err(|e| io_error(&e))?;
     if second.is_empty() {
         return Ok(true);
     }
@@ -54,7 +51,7 @@ pub(super) fn copy(from: &ObjectSource, to: &mut dyn SinkFile, link: bool, progr
         let source = &source;
         scope.spawn(move || read(source, second, &sender));
         for batch in batches {
-            if !store(&batch.map_err(error)?)? {
+            if !store(&batch.map_err(|e| io_error(&e))?)? {
                 return Ok(false);
             }
         }
@@ -63,7 +60,7 @@ pub(super) fn copy(from: &ObjectSource, to: &mut dyn SinkFile, link: bool, progr
 }
 
 /// Sends `batch` and all batches after it, until the receiver is gone.
-fn read(source: &StoredSource, batch: Vec<StoredChunk>, batches: &mpsc::SyncSender<FsResult<Vec<StoredChunk>>>) {
+fn read(source: &StoredSource, batch: Vec<StoredChunk>, batches: &mpsc::SyncSender<Result<Vec<StoredChunk>>>) {
     let mut batch = Ok(batch);
     loop {
         let after = match &batch {

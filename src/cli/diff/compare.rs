@@ -1,28 +1,23 @@
 //! Walks two trees side by side and reports in what they differ.
 
-use super::content::{Pieces, bytes_at, first_difference};
-use super::element::{ELEMENT_BYTES_MAX, Elements, coordinates, fact_text};
+use super::content::{Pieces, Without, bytes_at, first_difference};
+use super::element::{ELEMENT_BYTES_MAX, Elements, coordinates};
 use super::report::{At, Difference, Report};
 use crate::base::escape::escaped_bytes;
 use crate::cli::failure::reason;
 use crate::cli::print_error;
 use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::ObjectSource;
-use crate::cli::side::references::{has_reference, same};
-use crate::cli::side::{Content, DEPTH_MAX, FACT_MAX, FACT_PREFIX, Kind, Source, defined, fact};
+use crate::cli::side::{Content, DEPTH_MAX, FACT_PREFIX, Kind, Source, fact};
 use crate::cli::text;
 use crate::cli::tree::join;
-use crate::fs::{JsonTree, StoredLink};
+use crate::fs::model::{ElementBytes, StoredLink, io_error};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
+use std::ops::Range;
 
-/// Facts that `--storage` compares.
-const STORAGE: [&str; 5] = ["maxshape", "chunks", "filters", "fillvalue", "layout"];
-/// Keys of definitions that are compared with the storage, and what they are.
-const DEFINITION_STORAGE: [(&str, &str); 3] =
-    [("fillbytes", "fillvalue bytes"), ("filltime", "fill time"), ("alloctime", "allocation time")];
-/// Parts of an attribute.
-const ATTRIBUTE_PARTS: [&str; 4] = ["type", "shape", "value", "bytes"];
+/// The view of exact forms.
+const EXACT: &[u8] = b"/.h5dir/exact";
 /// Bytes of local files that are shown.
 const BYTES_SHOWN: usize = 16;
 
@@ -43,6 +38,15 @@ pub(super) enum End {
     Output(io::Error),
     /// Nothing more is of interest.
     Done,
+}
+
+/// What the bytes of two files are the elements of.
+struct Dataset<'a> {
+    object: &'a ObjectSource,
+    /// Its elements are lines.
+    is_lines: bool,
+    /// Ranges of each element that are not compared, and its size.
+    without: Option<(Vec<Range<u64>>, u64)>,
 }
 
 /// A comparison of two trees.
@@ -167,104 +171,61 @@ impl<'a> Comparison<'a> {
 
     /// Compares two objects of the main trees.
     fn compare_objects(&mut self, left: &ObjectSource, right: &ObjectSource, found: &mut Vec<Difference>) -> io::Result<()> {
-        let (a, b) = (fact(left, "kind")?, fact(right, "kind")?);
-        if a != b {
-            found.push(Difference::values("kind", value_of(a), value_of(b)));
-            return Ok(());
+        let failed = |e| io_error(&e);
+        // A pair of a map has bytes only.
+        let Some((a, b)) = left.model()?.zip(right.model()?) else { return self.compare_bytes(left, right, None, found) };
+        let (differences, elements) = a.differences(&b, self.scope.storage).map_err(failed)?;
+        let shape = fact(left, "shape")?.and_then(|shape| serde_json::from_slice::<Vec<u64>>(&shape).ok()).unwrap_or_default();
+        found.extend(differences.into_iter().map(|difference| Difference {
+            what: difference.what,
+            left: difference.left.map(|value| text::value(&value)),
+            right: difference.right.map(|value| text::value(&value)),
+            at: difference.element.map(|number| coordinates(number, &shape)),
+        }));
+        let without = match elements {
+            ElementBytes::Compared => return Ok(()),
+            ElementBytes::All => None,
+            ElementBytes::Without(ranges, size) => Some((ranges, size)),
+        };
+        if without.is_none() && (a.needs_exact_form().map_err(failed)? || b.needs_exact_form().map_err(failed)?) {
+            // Different strings may have the same lines.
+            let exact = |object: &ObjectSource| object.form(&[EXACT, object.path()].concat());
+            return self.compare_bytes(&exact(left)?, &exact(right)?, None, found);
         }
-        match a.as_deref() {
-            Some(b"dataset") => self.compare_datasets(left, right, found)?,
-            Some(b"datatype") => {
-                let (a, b) = (fact(left, "datatype")?, fact(right, "datatype")?);
-                if a != b {
-                    found.push(Difference::values("type", value_of(a), value_of(b)));
-                }
-            }
-            Some(b"map") => {
-                let (a, b) = (fact(left, "map")?, fact(right, "map")?);
-                if a != b {
-                    found.push(Difference::values("type", value_of(a), value_of(b)));
-                }
-            }
-            // A pair of a map has bytes only.
-            None if left.meta().kind == Kind::Regular => return self.compare_bytes(left, right, None, found),
-            Some(b"group") => {}
-            _ => return Err(io::Error::other("it cannot be read, or is of an unknown kind; 'h5dir check' says more")),
-        }
-        let (a, b) = (fact(left, "comment")?, fact(right, "comment")?);
-        if a != b {
-            found.push(Difference::values("comment", value_of(a), value_of(b)));
-        }
-        compare_attributes(left, right, found)
+        let is_lines = a.has_lines().map_err(failed)?;
+        self.compare_bytes(left, right, Some(Dataset { object: left, is_lines, without }), found)
     }
 
-    fn compare_datasets(&mut self, left: &ObjectSource, right: &ObjectSource, found: &mut Vec<Difference>) -> io::Result<()> {
-        let (a, b) = (definition(left)?, definition(right)?);
-        let mut comparable = true;
-        for key in ["dtype", "shape"] {
-            if a.get(key) != b.get(key) {
-                comparable = false;
-                let what = if key == "dtype" { "type" } else { key };
-                found.push(Difference::values(what, value_of(fact(left, key)?), value_of(fact(right, key)?)));
-            }
-        }
-        for key in STORAGE.iter().filter(|_| self.scope.storage) {
-            let (a, b) = (fact(left, key)?, fact(right, key)?);
-            if a != b {
-                found.push(Difference::values(*key, value_of(a), value_of(b)));
-            }
-        }
-        for (key, what) in DEFINITION_STORAGE.into_iter().filter(|_| self.scope.storage) {
-            if a.get(key) != b.get(key) {
-                let of = |tree: &JsonTree| tree.get(key).map_or_else(|| "none".into(), fact_text);
-                found.push(Difference::values(what, of(&a), of(&b)));
-            }
-        }
-        if !comparable {
-            return Ok(());
-        }
-        if self.scope.storage
-            && let (Some(a), Some(b)) = (defined(left)?, defined(right)?)
-            && a != b
-        {
-            found.push(Difference::values("defined", text::value(&a), text::value(&b)));
-        }
-        let dtype = a.get("dtype").cloned().unwrap_or(JsonTree::Null);
-        if has_reference(&dtype) {
-            // Their bytes are addresses: what they lead to is compared.
-            let (a, b) = (json_value(left)?, json_value(right)?);
-            if !same(&a, &b, right.container()) {
-                found.push(Difference::values("data", fact_text(&a), fact_text(&b)));
-            }
-            return Ok(());
-        }
-        let is_lines = a.get("newlines").is_none() && b.get("newlines").is_none() && is_variable_string(&dtype);
-        self.compare_bytes(left, right, Some((left, is_lines)), found)
-    }
-
-    /// Compares the bytes of two files. `dataset`: of which dataset both are, and whether its
-    /// elements are lines.
+    /// Compares the bytes of two files. `dataset`: what they are the elements of.
     fn compare_bytes(
         &mut self,
         left: &dyn Source,
         right: &dyn Source,
-        dataset: Option<(&ObjectSource, bool)>,
+        dataset: Option<Dataset<'_>>,
         found: &mut Vec<Difference>,
     ) -> io::Result<()> {
-        let (mut a, mut b) = (left.open()?, right.open()?);
+        let without = dataset.as_ref().and_then(|dataset| dataset.without.as_ref());
+        let open = |source: &dyn Source| -> io::Result<Box<dyn Content>> {
+            let content = source.open()?;
+            Ok(match without {
+                Some((ranges, size)) => Box::new(Without { content, ranges: ranges.clone(), size: *size }),
+                None => content,
+            })
+        };
+        let (mut a, mut b) = (open(left)?, open(right)?);
         let (size, other) = (a.size()?, b.size()?);
-        if size != other && dataset.is_none_or(|(_, is_lines)| !is_lines) {
+        if size != other && dataset.as_ref().is_none_or(|dataset| !dataset.is_lines) {
             found.push(Difference::values("size", size.to_string(), other.to_string()));
         }
         let Some(place) = first_difference(&mut *a, &mut *b, &mut self.pieces)? else { return Ok(()) };
         if place.offset >= size.min(other) && size != other && found.iter().any(|d| d.what == "size") {
             return Ok(());
         }
-        let shape = dataset.map_or(Ok(None), |(object, _)| fact(object, "shape"))?.unwrap_or_default();
-        let dtype = dataset.map_or(Ok(None), |(object, _)| fact(object, "dtype"))?.unwrap_or_default();
+        let of_dataset = |name| dataset.as_ref().map_or(Ok(None), |dataset| fact(dataset.object, name));
+        let (shape, dtype) = (of_dataset("shape")?.unwrap_or_default(), of_dataset("dtype")?.unwrap_or_default());
         let elements = Elements::new(&dtype, &shape, size).filter(|e| dataset.is_some() && e.size() <= ELEMENT_BYTES_MAX);
         let (at, mut texts) = (place.offset, Vec::new());
-        let at = match (elements, dataset) {
+        let at = match (elements, &dataset) {
             (Some(elements), _) => {
                 let start = at.saturating_sub(at.checked_rem(elements.size()).unwrap_or(0));
                 for content in [&mut a, &mut b] {
@@ -272,7 +233,7 @@ impl<'a> Comparison<'a> {
                 }
                 elements.at(at)
             }
-            (None, Some((_, true))) => {
+            (None, Some(Dataset { is_lines: true, .. })) => {
                 for content in [&mut a, &mut b] {
                     texts.push(line_at(&mut **content, place.line)?);
                 }
@@ -334,47 +295,7 @@ fn link_text(link: Option<&StoredLink>) -> String {
         Some(StoredLink::Soft { path, text }) => format!("soft link to {}", text::name(text.as_ref().unwrap_or(path))),
         Some(StoredLink::External { file, object }) => format!("external link to {}:{}", text::name(file), text::name(object)),
         Some(StoredLink::Above(levels)) => format!("hard link to the group {levels} above"),
-        Some(StoredLink::Group(_)) => "hard link to a group".into(),
         Some(StoredLink::UserDefined(class)) => format!("link of class {class}"),
-    }
-}
-
-fn value_of(fact: Option<Vec<u8>>) -> String {
-    fact.map_or_else(|| "none".into(), |text| text::value(&text))
-}
-
-fn is_variable_string(dtype: &JsonTree) -> bool {
-    let is = |key: &str, value: &str| dtype.get(key).and_then(JsonTree::text) == Some(value.as_bytes());
-    is("class", "H5T_STRING") && is("length", "H5T_VARIABLE")
-}
-
-/// The definition of a dataset.
-fn definition(source: &ObjectSource) -> io::Result<JsonTree> {
-    match fact(source, "dataset")?.as_deref().map(JsonTree::parse) {
-        Some(Ok(all @ JsonTree::Object(_))) => Ok(all),
-        _ => Err(io::Error::other("its description cannot be read")),
-    }
-}
-
-/// The elements of a dataset as hdf5-json.
-fn json_value(source: &ObjectSource) -> io::Result<JsonTree> {
-    let form = source.form(&[b"/.h5dir/json", source.path(), b".json"].concat())?;
-    let mut content = form.open()?;
-    let mut text = Vec::new();
-    loop {
-        let piece = bytes_at(&mut *content, text.len() as u64, 1 << 20)?;
-        text.extend_from_slice(&piece);
-        if piece.is_empty() {
-            break;
-        }
-        if text.len() as u64 > FACT_MAX.saturating_add(1 << 20) {
-            return Err(io::Error::from_raw_os_error(libc::EFBIG));
-        }
-    }
-    let mut value = parsed(&text)?;
-    match value.get("error") {
-        Some(error) => Err(io::Error::other(fact_text(error))),
-        None => Ok(value.remove("value").unwrap_or(JsonTree::Null)),
     }
 }
 
@@ -382,43 +303,6 @@ fn json_value(source: &ObjectSource) -> io::Result<JsonTree> {
 fn line_at(content: &mut dyn Content, offset: u64) -> io::Result<String> {
     let bytes = bytes_at(content, offset, usize::try_from(ELEMENT_BYTES_MAX).unwrap_or(0))?;
     Ok(text::value(bytes.split(|b| *b == b'\n').next().unwrap_or_default()))
-}
-
-fn parsed(text: &[u8]) -> io::Result<JsonTree> {
-    JsonTree::parse(text).map_err(|e| io::Error::other(e.to_string()))
-}
-
-/// Attributes by name.
-fn attributes(source: &ObjectSource) -> io::Result<BTreeMap<Vec<u8>, JsonTree>> {
-    let text = fact(source, "attributes")?.unwrap_or_else(|| b"[]".to_vec());
-    let JsonTree::Array(list) = parsed(&text)? else { return Err(io::Error::other("its attributes are no list")) };
-    let name = |attribute: &JsonTree| attribute.get("name").and_then(JsonTree::text).unwrap_or_default().to_vec();
-    Ok(list.into_iter().map(|attribute| (name(&attribute), attribute)).collect())
-}
-
-fn compare_attributes(left: &ObjectSource, right: &ObjectSource, found: &mut Vec<Difference>) -> io::Result<()> {
-    let (a, b) = (attributes(left)?, attributes(right)?);
-    let value = |attribute: Option<&JsonTree>| attribute.map(|a| a.get("value").map_or_else(String::new, fact_text));
-    for name in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
-        let what = format!("attribute {}", text::name(name));
-        let (Some(x), Some(y)) = (a.get(name), b.get(name)) else {
-            found.push(Difference { what, left: value(a.get(name)), right: value(b.get(name)), at: None });
-            continue;
-        };
-        if let Some(error) = x.get("error").or(y.get("error")) {
-            return Err(io::Error::other(format!("{what} cannot be read: {}", fact_text(error))));
-        }
-        let refers = x.get("type").is_some_and(has_reference);
-        for part in ATTRIBUTE_PARTS {
-            let (x, y) = (x.get(part).unwrap_or(&JsonTree::Null), y.get(part).unwrap_or(&JsonTree::Null));
-            let equal = if refers { same(x, y, right.container()) } else { x == y };
-            if !equal {
-                let what = if part == "value" { what.clone() } else { format!("{what} {part}") };
-                found.push(Difference::values(what, fact_text(x), fact_text(y)));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Compares the extended attributes of files that are not both objects.

@@ -16,6 +16,40 @@ pub(super) struct Place {
     pub(super) line: u64,
 }
 
+/// The elements of a dataset with zeros in place of some of their bytes.
+pub(super) struct Without {
+    /// The elements.
+    pub(super) content: Box<dyn Content>,
+    /// Ranges of each element.
+    pub(super) ranges: Vec<Range<u64>>,
+    /// Size of an element, bytes.
+    pub(super) size: u64,
+}
+
+impl Content for Without {
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.content.read(offset, buf)?;
+        let end = offset.saturating_add(n as u64);
+        let mut element = offset.saturating_sub(offset.checked_rem(self.size).unwrap_or(0));
+        while element < end {
+            for range in &self.ranges {
+                let within = |at: u64| usize::try_from(element.saturating_add(at).clamp(offset, end).saturating_sub(offset)).unwrap_or(n);
+                buf.get_mut(within(range.start)..within(range.end)).unwrap_or_default().fill(0);
+            }
+            element = element.saturating_add(self.size.max(1));
+        }
+        Ok(n)
+    }
+
+    fn data(&mut self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.content.data(offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.content.size()
+    }
+}
+
 /// Buffers of a comparison.
 #[derive(Default)]
 pub(super) struct Pieces {
@@ -131,6 +165,18 @@ mod tests {
         assert_eq!(compare(&mut a, &mut b), Some(Place { offset: 1, newlines: 0, line: 0 }));
         let (mut a, mut b) = (Holed(9, Vec::new(), 0), Holed(9, Vec::new(), 0));
         assert_eq!(compare(&mut a, &mut b), None);
+    }
+
+    #[test]
+    fn parts_of_elements_are_left_out() {
+        let bytes: Vec<u8> = (0..32).collect();
+        let mut content = Without { content: Box::new(Holed(0, bytes.clone(), 0)), ranges: vec![1..3, 6..8], size: 8 };
+        let left: Vec<u8> = bytes.iter().map(|b| if [1, 2, 6, 7].contains(&(b % 8)) { 0 } else { *b }).collect();
+        for (start, end) in [(0, 32), (2, 17), (7, 9), (31, 32), (3, 6)] {
+            let mut found = vec![99; end - start];
+            assert_eq!(content.read(start as u64, &mut found).unwrap(), end - start);
+            assert_eq!(found, left[start..end], "{start} to {end}");
+        }
     }
 
     /// Elements of this length with the fill value 1, 2, ..., of so many bytes, but for one.

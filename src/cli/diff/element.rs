@@ -2,7 +2,6 @@
 
 use super::report::At;
 use crate::cli::text;
-use crate::fs::JsonTree;
 
 /// Longest element that is shown, bytes.
 pub(super) const ELEMENT_BYTES_MAX: u64 = 4096;
@@ -101,16 +100,6 @@ impl Number {
     }
 }
 
-/// A fact as one line of text: JSON without quotes around a lone string.
-///
-/// Bytes of a lone string that are not UTF-8 are `\xNN`, those of strings within are `\udcNN`.
-pub(super) fn fact_text(value: &JsonTree) -> String {
-    match value.text() {
-        Some(text) => String::from_utf8(text.to_vec()).unwrap_or_else(|_| text::name(text)),
-        None => String::from_utf8_lossy(&value.json()).into_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,8 +125,5 @@ mod tests {
         assert_eq!(text("<f8", &f64::NAN.to_le_bytes()), "NaN");
         assert_eq!(text("|S3", b"abc"), "abc");
         assert_eq!(text("<c8", &[0; 8]), "0x0000000000000000");
-        assert_eq!(fact_text(&JsonTree::String(b"a\n".to_vec())), "a\n");
-        assert_eq!(fact_text(&JsonTree::String(b"\xb5m".to_vec())), "\\xb5m");
-        assert_eq!(fact_text(&JsonTree::Array(vec![JsonTree::String(b"\xb5".to_vec())])), "[\"\\udcb5\"]");
     }
 }

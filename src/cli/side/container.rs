@@ -2,12 +2,14 @@
 
 use super::{Content, FACT_MAX, FACT_PREFIX, Kind, Meta, Source};
 use crate::cli::tree;
-use crate::fs::model::ObjectModel;
-use crate::fs::stored::StoredSource;
-use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, StoredLink, Whence};
+use crate::fs::model::{ObjectModel, StoredLink, StoredSource, io_error};
+use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, Whence};
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+
+/// Extended attribute with the reason of the last failure.
+const REASON_XATTR: &[u8] = b"user.h5dir.error";
 
 /// The error of an operation.
 pub(crate) fn error(Errno(errno): Errno) -> io::Error {
@@ -41,9 +43,20 @@ impl Container {
         }
     }
 
+    /// The error of an operation on `ino`, with its reason where that is known.
+    pub(crate) fn failed(&self, ino: Ino) -> impl Fn(Errno) -> io::Error + '_ {
+        move |e| {
+            let says = matches!(e, Errno(libc::EIO | libc::EINVAL | libc::EFBIG));
+            match says.then(|| self.operations.getxattr(ino, REASON_XATTR)) {
+                Some(Ok(reason)) => io::Error::new(error(e).kind(), String::from_utf8_lossy(&reason).into_owned()),
+                _ => error(e),
+            }
+        }
+    }
+
     /// Attributes of `ino`.
     pub(crate) fn meta_of(&self, ino: Ino) -> io::Result<Meta> {
-        Ok(self.meta(&self.operations.getattr(ino).map_err(error)?))
+        Ok(self.meta(&self.operations.getattr(ino).map_err(self.failed(ino))?))
     }
 
     /// The object that `held` shows; `None`: it shows none.
@@ -57,10 +70,10 @@ impl Container {
 
     /// Names in the directory `ino`, in any order.
     pub(crate) fn names(&self, ino: Ino) -> io::Result<Vec<Vec<u8>>> {
-        let handle = self.operations.opendir(ino).map_err(error)?;
+        let handle = self.operations.opendir(ino).map_err(self.failed(ino))?;
         let listed = list(&*self.operations, ino, handle);
         self.operations.releasedir(ino, handle);
-        listed.map_err(error)
+        listed.map_err(self.failed(ino))
     }
 
     /// Attributes of the file `name` of directory `parent`; `None` if there is none.
@@ -130,10 +143,10 @@ impl ObjectSource {
         &self.container
     }
 
-    /// The inode number.
+    /// The reference to its inode.
     #[cfg(test)]
-    pub(crate) fn ino(&self) -> Ino {
-        self.held.ino
+    pub(crate) fn held(&self) -> Arc<Held> {
+        self.held.clone()
     }
 
     /// Path of the view.
@@ -143,7 +156,10 @@ impl ObjectSource {
 
     /// Identifies the container and the group, if it is one with several hard links.
     pub(crate) fn shared_group(&self) -> io::Result<Option<(u64, u64)>> {
-        let group = self.container.operations.shared_group(self.held.ino).map_err(error)?;
+        let group = match self.model()? {
+            Some(model) => model.shared_group().map_err(|e| io_error(&e))?,
+            None => None,
+        };
         Ok(group.map(|group| (self.container.domain, group)))
     }
 
@@ -160,7 +176,10 @@ impl ObjectSource {
     /// Its stored chunks, if it is a dataset that has some; `referred`: only if another container
     /// can refer to them. `None`: its elements are copied.
     pub(crate) fn stored_chunks(&self, referred: bool) -> io::Result<Option<StoredSource>> {
-        self.container.operations.stored_chunks(self.held.ino, referred).map_err(error)
+        match self.model()? {
+            Some(model) => model.stored_chunks(referred).map_err(|e| io_error(&e)),
+            None => Ok(None),
+        }
     }
 
     /// The same object in another view: the file `path` of it.
@@ -198,8 +217,9 @@ impl Source for ObjectSource {
 
     fn open(&self) -> io::Result<Box<dyn Content>> {
         let mode = OpenMode { read: true, ..OpenMode::default() };
-        let opened = self.container.operations.open(self.held.ino, mode).map_err(error)?;
-        Ok(Box::new(ObjectContent { container: self.container.clone(), held: self.held.clone(), handle: opened.handle }))
+        let opened = self.container.operations.open(self.held.ino, mode).map_err(self.container.failed(self.held.ino))?;
+        let dataset = self.model().ok().flatten().filter(ObjectModel::has_mapped_bytes);
+        Ok(Box::new(ObjectContent { container: self.container.clone(), held: self.held.clone(), handle: opened.handle, dataset }))
     }
 
     fn xattr_names(&self) -> io::Result<Vec<Vec<u8>>> {
@@ -217,7 +237,10 @@ impl Source for ObjectSource {
 
     fn stored_link(&self) -> io::Result<Option<StoredLink>> {
         let Some((directory, name)) = &self.found else { return Ok(None) };
-        self.container.operations.stored_link(directory.ino, name).map_err(error)
+        match self.container.model(directory)? {
+            Some(group) => group.stored_link(name).map_err(|e| io_error(&e)),
+            None => Ok(None),
+        }
     }
 
     fn as_object(&self) -> Option<&ObjectSource> {
@@ -242,6 +265,8 @@ pub(crate) struct ObjectContent {
     held: Arc<Held>,
     /// Its handle.
     pub(crate) handle: Handle,
+    /// The dataset whose elements are its bytes one by one.
+    dataset: Option<ObjectModel>,
 }
 
 impl ObjectContent {
@@ -259,7 +284,7 @@ impl Drop for ObjectContent {
 
 impl Content for ObjectContent {
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.container.operations.read(self.held.ino, self.handle, offset, buf).map_err(error)
+        self.container.operations.read(self.held.ino, self.handle, offset, buf).map_err(self.container.failed(self.held.ino))
     }
 
     fn data(&mut self, offset: u64) -> io::Result<Option<Range<u64>>> {
@@ -267,7 +292,10 @@ impl Content for ObjectContent {
     }
 
     fn written(&mut self, offset: u64) -> io::Result<Option<Range<u64>>> {
-        self.container.operations.written(self.held.ino, self.handle, offset).map_err(error)
+        match &self.dataset {
+            Some(model) => model.written(offset).map_err(|e| io_error(&e)),
+            None => self.data_from(offset),
+        }
     }
 
     /// Also of a text that was made at open, whose file shows a size of 0.

@@ -10,9 +10,8 @@ pub(crate) mod argument;
 pub(crate) mod container;
 pub(crate) mod local;
 pub(crate) mod opened;
-pub(crate) mod references;
 
-use crate::fs::StoredLink;
+use crate::fs::model::StoredLink;
 use std::io;
 use std::ops::Range;
 use std::time::SystemTime;
@@ -26,8 +25,6 @@ pub(crate) const FACT_MAX: u64 = 64 << 20;
 /// Prefix of extended attributes that h5dir derives.
 pub(crate) const FACT_PREFIX: &[u8] = b"user.h5dir.";
 
-/// Fact with all defined elements of a dataset.
-pub(crate) const ALL_DEFINED: &str = "all-defined";
 /// Extended attribute that sets which elements are defined.
 pub(crate) const DEFINED_XATTR: &[u8] = b"user.h5dir.defined";
 
@@ -134,12 +131,6 @@ pub(crate) trait Content {
     fn as_object(&self) -> Option<&container::ObjectContent> {
         None
     }
-}
-
-/// All defined elements of `source` as text, which can be set as [`DEFINED_XATTR`]; `None` if it
-/// does not know which are. Errors: `E2BIG` and `EFBIG`, there are too many.
-pub(crate) fn defined(source: &dyn Source) -> io::Result<Option<Vec<u8>>> {
-    fact(source, ALL_DEFINED)
 }
 
 /// The fact `name` of `source`; `None` if it has no such fact.

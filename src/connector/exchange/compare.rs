@@ -1,15 +1,9 @@
 //! What differs between an object and its copy in another container.
-//!
-//! An object has a path for each of its hard links, and a container shows one of them. So two
-//! references are equal, too, if their paths lead to one object of the container of the copy.
 
-use super::{Object, attributes, created_links, defined, definition, references};
-use crate::base::Error;
+use super::equal::{has_same_defined, has_same_order, has_same_references, is_same_value};
+use super::{Object, attributes, definition};
 use crate::base::datatype::make::Maker;
-use crate::base::value::NewValue;
-use crate::connector::edit::NewReference;
-use crate::connector::{DatasetInfo, FillSpec, ObjectKind, Result, Target, usual_fill_time};
-use std::collections::HashSet;
+use crate::connector::{DatasetInfo, FillSpec, ObjectKind, Result, usual_fill_time};
 
 /// What differs between `from` and its copy `to`, in a word; `None`: nothing. A copy may have more
 /// attributes than its source, and may be stored in another way.
@@ -73,83 +67,6 @@ fn is_same_dataset(d: &DatasetInfo, copy: &DatasetInfo, to: Object<'_>) -> Resul
         (FillSpec::Value(a), FillSpec::Value(b)) => is_same_value(&a, &b, to),
         (a, b) => a == b,
     })
-}
-
-fn has_same_defined((from, d): (Object<'_>, &DatasetInfo), (to, copy): (Object<'_>, &DatasetInfo)) -> Result<bool> {
-    if !defined::knows_defined(from, d) {
-        return Ok(true);
-    }
-    let knows = defined::knows_defined(to, copy);
-    let mut slabs = defined::Slabs::of(d);
-    while let Some((slab, runs)) = slabs.next(&|slab| defined::defined_runs(from, d, slab))? {
-        let same = match defined::defined_runs(to, copy, &slab) {
-            _ if !knows => defined::is_whole(&slab.elements, &runs),
-            // A large slab, as nothing is defined in the source.
-            Err(Error::Refused { errno: libc::EFBIG, .. }) => false,
-            found => found? == runs,
-        };
-        if !same {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn has_same_references(from: Object<'_>, to: Object<'_>) -> Result<bool> {
-    let total = |object: Object<'_>| Ok::<_, crate::base::Error>(object.connector.dataset(object.id)?.references);
-    if total(from)? != total(to)? {
-        return Ok(false);
-    }
-    let mut first = 0u64;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    loop {
-        // Their batches may differ in length.
-        if ours.is_empty() {
-            ours = references::references(from, first)?;
-        }
-        if theirs.is_empty() {
-            theirs = references::references(to, first)?;
-        }
-        let both = ours.len().min(theirs.len());
-        if both == 0 {
-            return Ok(ours.len() == theirs.len());
-        }
-        if !ours.drain(..both).zip(theirs.drain(..both)).all(|(a, b)| is_same_reference(&a, &b, to)) {
-            return Ok(false);
-        }
-        first = first.saturating_add(both as u64);
-    }
-}
-
-fn is_same_reference(a: &NewReference, b: &NewReference, to: Object<'_>) -> bool {
-    match (a, b) {
-        (NewReference::To(a), NewReference::To(b)) => is_same_target(a, b, to),
-        (a, b) => a == b,
-    }
-}
-
-fn is_same_target(a: &Target, b: &Target, to: Object<'_>) -> bool {
-    let found = |target: &Target| {
-        let is_path = target.file.is_none() && target.object.starts_with(b"/");
-        if is_path { to.connector.resolve(to.connector.root(), &target.object).ok().flatten() } else { None }
-    };
-    a == b || a.part == b.part && found(a).is_some_and(|object| found(b) == Some(object))
-}
-
-/// True if `a` and `b` are the same value. They are of types of the container of `to`.
-fn is_same_value(a: &NewValue, b: &NewValue, to: Object<'_>) -> bool {
-    a.datatype.is_like(&b.datatype)
-        && (a.shape == b.shape || a.shape.dims() == b.shape.dims() && a.shape.max() == b.shape.max())
-        && a.form == b.form
-        && a.targets.len() == b.targets.len()
-        && a.targets.iter().zip(&b.targets).all(|(a, b)| is_same_target(a, b, to))
-}
-
-/// True if the names that both groups have are in the same order, where both track it.
-fn has_same_order(from: Object<'_>, to: Object<'_>) -> Result<bool> {
-    let (Some(ours), Some(theirs)) = (created_links(from)?, created_links(to)?) else { return Ok(true) };
-    let (in_ours, in_theirs): (HashSet<&Vec<u8>>, HashSet<&Vec<u8>>) = (ours.iter().collect(), theirs.iter().collect());
-    Ok(ours.iter().filter(|name| in_theirs.contains(name)).eq(theirs.iter().filter(|name| in_ours.contains(name))))
 }
 
 fn has_same_attributes(from: Object<'_>, to: Object<'_>) -> Result<bool> {

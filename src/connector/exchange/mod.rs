@@ -7,15 +7,19 @@
 //! ```text
 //! definition  type, shape, storage    references  what references name, in batches
 //! attributes  values to be set        defined     sets of defined elements, in slabs
-//! compare     differences
+//! compare     what is lost in a copy      aspects     in what two objects differ
+//! equal       equality of their parts
 //! ```
 
+mod aspects;
 mod attributes;
 mod compare;
 mod defined;
 mod definition;
+mod equal;
 mod references;
 
+pub use aspects::{Aspect, AttributePart, Differing, ElementBytes, differing};
 pub use attributes::{attribute, named_types};
 pub use compare::difference;
 pub use defined::{Slab, Slabs, defined_runs, is_whole, knows_defined};

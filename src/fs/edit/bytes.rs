@@ -9,7 +9,6 @@ use crate::fs::mounted::Mounted;
 use crate::fs::namespace::Node;
 use crate::fs::open_files::{OpenFile, OpenFiles, check_writable, note_gap, padded_end};
 use crate::fs::page_guard::{PageGuard, WriteCall};
-use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
 use crate::fs::types::{Errno, FsResult, Handle, OpenMode};
 use crate::fs::views::{EditView, Effects, Host};
 use std::ops::Range;
@@ -211,34 +210,6 @@ impl ByteEditor {
         file.note_written();
         self.changes.changed(&[id], invalidate);
         Ok(n)
-    }
-
-    /// True if chunks stored by `storage` can be stored in the dataset of `node` as they are.
-    pub fn takes_chunks(&self, node: &Node, storage: &ChunkStorage) -> FsResult<bool> {
-        let Ok(id) = self.mapped_dataset(node) else { return Ok(false) };
-        self.mounted.editor()?.takes_chunks(id, storage).map_err(|e| self.mounted.failed(Some(id), &e))
-    }
-
-    /// Stores chunks of another file system in the dataset of `node`, or refers to their bytes in
-    /// `original`.
-    pub fn store_chunks(
-        &self,
-        node: &Node,
-        (storage, chunks): (&ChunkStorage, &[StoredChunk]),
-        original: Option<&Original>,
-        invalidate: &mut Invalidate,
-    ) -> FsResult<()> {
-        let (id, edit) = (self.mapped_dataset(node)?, self.mounted.editor()?);
-        let stored = match original {
-            Some(original) => edit.refer_to_chunks(id, storage, chunks, original),
-            None => edit.store_chunks(id, storage, chunks),
-        };
-        stored.map_err(|e| match &e {
-            Error::Refused { errno: libc::EOPNOTSUPP, .. } => Errno(libc::EOPNOTSUPP),
-            _ => self.mounted.refused(Some(id), &e),
-        })?;
-        self.changes.changed(&[id], invalidate);
-        Ok(())
     }
 
     /// Bytes of `node` that were written and could not be stored.

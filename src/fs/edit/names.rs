@@ -10,13 +10,14 @@ use crate::connector::edit::{Edit, Taken};
 use crate::fs::changes::ChangeLog;
 use crate::fs::create_rules::CreateRule;
 use crate::fs::done::Invalidate;
+use crate::fs::model::StoredLink;
 use crate::fs::mounted::Mounted;
 use crate::fs::name::NAME_MAX;
 use crate::fs::namespace::{Namespace, Node, Place};
 use crate::fs::ownership;
 use crate::fs::stat::Stat;
 use crate::fs::symlink;
-use crate::fs::types::{Changes, Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, StoredLink};
+use crate::fs::types::{Changes, Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode};
 use crate::fs::views::{self, Child, Class, EditView, Host, Inode, Item, new_link_name};
 use crate::present::{Editor, Prepared};
 use std::sync::Arc;
@@ -217,27 +218,29 @@ impl NameEditor {
         if let StoredLink::Soft { text: Some(text), .. } = link {
             return self.create_soft_link(&slot, text, creator, invalidate);
         }
-        let group_of = |dir: Option<Arc<Node>>| dir.and_then(|dir| dir.item.group()).filter(|id| id.is_own()).ok_or(Errno(libc::EPERM));
-        let hard = match link {
-            StoredLink::Above(levels) => {
-                let mut above = std::iter::successors(Some(slot.dir.clone()), |dir| dir.parent());
-                Some(group_of(above.nth(*levels))?)
-            }
-            StoredLink::Group(ino) => Some(group_of(Some(self.namespace.directory(*ino)?))?),
-            _ => None,
-        };
-        if let Some(target) = hard {
-            let create = |edit: &dyn Edit, group, name: &[u8]| edit.link(group, name, target).map(|()| None);
-            return self.create_at(&slot, None, create, invalidate);
+        if let StoredLink::Above(levels) = link {
+            let group = std::iter::successors(Some(slot.dir.clone()), |dir| dir.parent()).nth(*levels);
+            return self.link_to_group(&slot, group.as_deref(), invalidate);
         }
         let create = |edit: &dyn Edit, group, name: &[u8]| match link {
             StoredLink::Soft { path, .. } => edit.symlink(group, name, path),
             StoredLink::External { file, object } => edit.external_link(group, name, file, object),
-            StoredLink::Above(_) | StoredLink::Group(_) | StoredLink::UserDefined(_) => {
+            StoredLink::Above(_) | StoredLink::UserDefined(_) => {
                 Err(Error::refused(libc::EOPNOTSUPP, "links of this class cannot be created"))
             }
         };
         self.create_link(&slot, creator, create, invalidate)
+    }
+
+    /// Creates a hard link to the group that the directory `ino` shows.
+    pub fn link_group(&self, parent: Ino, name: &[u8], ino: Ino, invalidate: &mut Invalidate) -> FsResult<Entry> {
+        self.link_to_group(&self.slot(parent, name)?, Some(&*self.namespace.directory(ino)?), invalidate)
+    }
+
+    fn link_to_group(&self, slot: &DirectorySlot, group: Option<&Node>, invalidate: &mut Invalidate) -> FsResult<Entry> {
+        let target = group.and_then(|dir| dir.item.group()).filter(|id| id.is_own()).ok_or(Errno(libc::EPERM))?;
+        let create = |edit: &dyn Edit, group, name: &[u8]| edit.link(group, name, target).map(|()| None);
+        self.create_at(slot, None, create, invalidate)
     }
 
     /// Creates a symbolic link by `f`, which belongs to `creator`.

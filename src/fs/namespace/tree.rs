@@ -8,9 +8,10 @@ use crate::base::lock_order::{Locked, Rank};
 use crate::base::waiting;
 use crate::connector::{Follow, LinkTarget, ObjectId};
 use crate::fs::done::{ALL_PAGES, Invalidate};
+use crate::fs::model::StoredLink;
 use crate::fs::mounted::Mounted;
 use crate::fs::retry::ATTEMPTS;
-use crate::fs::types::{Errno, FileKind, FsResult, Handle, Ino, ROOT, StoredLink};
+use crate::fs::types::{Errno, FileKind, FsResult, Handle, Ino, ROOT};
 use crate::fs::views::{self, Child, Class, Host, Inode, root};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::ControlFlow;
@@ -150,13 +151,6 @@ impl Namespace {
             LinkTarget::External { file, object } => Some(StoredLink::External { file, object }),
             LinkTarget::UserDefined(class) => Some(StoredLink::UserDefined(class)),
         }))
-    }
-
-    /// Identifies the group that the directory `ino` shows, if it has several hard links.
-    pub fn shared_group(&self, ino: Ino) -> FsResult<Option<u64>> {
-        let Some(id) = self.directory(ino)?.item.group().filter(|id| id.is_own()) else { return Ok(None) };
-        let info = self.mounted.connector.info(id).map_err(|e| self.mounted.failed(Some(id), &e))?;
-        Ok((info.links > 1).then(|| id.serial()))
     }
 
     /// Counts a file opened on `node`.

@@ -5,14 +5,12 @@ use super::routes::Route;
 use super::trees_fs::TreesFs;
 use crate::fs::model::ObjectModel;
 use crate::fs::operations::KernelMemory;
-use crate::fs::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use crate::fs::types::{
-    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, StoredLink,
-    Whence,
+    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, Whence,
 };
 use crate::fs::views::TREE;
 use crate::fs::{Caller, Done, FileKind, Invalidate, Operations, Sight};
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -194,24 +192,9 @@ impl Operations for TreesFs {
         at.fs().fact(at.ino(), name, limit)
     }
 
-    fn stored_link(&self, parent: Ino, name: &[u8]) -> FsResult<Option<StoredLink>> {
-        let at = self.at(parent)?;
-        at.fs().stored_link(at.ino(), name)
-    }
-
-    fn shared_group(&self, ino: Ino) -> FsResult<Option<u64>> {
-        let at = self.at(ino)?;
-        at.fs().shared_group(at.ino())
-    }
-
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
         let (at, handle) = self.at_handle(ino, handle)?;
         at.fs().lseek(at.ino(), handle, offset, whence)
-    }
-
-    fn written(&self, ino: Ino, handle: Handle, offset: u64) -> FsResult<Option<Range<u64>>> {
-        let (at, handle) = self.at_handle(ino, handle)?;
-        at.fs().written(at.ino(), handle, offset)
     }
 
     fn statfs(&self) -> FsResult<Statfs> {
@@ -303,10 +286,6 @@ impl Operations for TreesFs {
         self.change_to(parent, |at| at.fs().symlink(at.ino(), name, target, creator), |at, entry| at.entered(entry))
     }
 
-    fn create_link(&self, parent: Ino, name: &[u8], link: &StoredLink, creator: Creator) -> Done<Entry> {
-        self.change_to(parent, |at| at.fs().create_link(at.ino(), name, link, creator), |at, entry| at.entered(entry))
-    }
-
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {
         self.change(ino, |at| at.fs().setxattr(at.ino(), name, value, flags))
     }
@@ -333,20 +312,6 @@ impl Operations for TreesFs {
     fn model(&self, ino: Ino) -> FsResult<ObjectModel> {
         let at = self.at(ino)?;
         at.fs().model(at.ino())
-    }
-
-    fn stored_chunks(&self, ino: Ino, referred: bool) -> FsResult<Option<StoredSource>> {
-        let at = self.at(ino)?;
-        at.fs().stored_chunks(at.ino(), referred)
-    }
-
-    fn takes_chunks(&self, ino: Ino, storage: &ChunkStorage) -> FsResult<bool> {
-        let at = self.at(ino)?;
-        at.fs().takes_chunks(at.ino(), storage)
-    }
-
-    fn store_chunks(&self, ino: Ino, storage: &ChunkStorage, chunks: &[StoredChunk], original: Option<&Original>) -> Done<()> {
-        self.change(ino, |at| at.fs().store_chunks(at.ino(), storage, chunks, original))
     }
 
     fn flush(&self, ino: Ino, handle: Handle) -> Done<()> {

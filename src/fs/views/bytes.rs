@@ -3,7 +3,6 @@
 use crate::base::Result;
 use crate::connector::{Connector, Content, Form, ObjectId, Seek};
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,14 +22,6 @@ pub trait Bytes: Send + Sync {
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
         let size = self.size()?;
         Ok((offset < size).then_some(if what == Seek::Data { offset } else { size }))
-    }
-
-    /// The next range at or after `offset` that may have been written; bytes outside are those of
-    /// the fill value, as [`Content::written`] has it.
-    fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
-        let Some(start) = self.seek(offset, Seek::Data)? else { return Ok(None) };
-        let end = self.seek(start, Seek::Hole)?.unwrap_or(start);
-        Ok((start < end).then_some(start..end))
     }
 
     /// Fills `buf` with what bytes from `offset` on, past EOF, will be when the file grows. False:
@@ -134,16 +125,6 @@ impl Bytes for Elements {
             return Ok((what == Seek::Hole).then_some(size));
         }
         Ok(content.seek(inner, what)?.map(|at| at.saturating_add(header)))
-    }
-
-    fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
-        let (header, content) = self.parts()?;
-        let header = header.len() as u64;
-        if offset < header {
-            return Ok(Some(offset..header));
-        }
-        let found = content.written(offset.saturating_sub(header))?;
-        Ok(found.map(|range| range.start.saturating_add(header)..range.end.saturating_add(header)))
     }
 
     fn pad(&self, offset: u64, buf: &mut [u8]) -> bool {

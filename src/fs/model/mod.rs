@@ -3,9 +3,14 @@
 //! Errors have their reasons. No kernel shows the file systems of both sides, so stale copies are
 //! not noted.
 
+mod chunks;
+mod differences;
+mod links;
+
 use super::changes::ChangeLog;
 use super::done::Invalidate;
-use super::errno::errno;
+use super::edit::NameEditor;
+pub use super::errno::errno;
 use super::mounted::Mounted;
 use super::namespace::Namespace;
 use super::retry::consistent;
@@ -17,14 +22,29 @@ pub use crate::connector::exchange::Definition;
 use crate::connector::exchange::{self, Object, Slab, Slabs};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
+pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
+pub use differences::{Difference, ElementBytes};
+pub use links::StoredLink;
 use std::io;
 use std::sync::Arc;
 
+/// What the objects of a file system share.
+pub(super) struct Models {
+    pub(super) mounted: Arc<Mounted>,
+    pub(super) namespace: Arc<Namespace>,
+    pub(super) changes: Arc<ChangeLog>,
+    pub(super) names: Arc<NameEditor>,
+}
+
+impl Models {
+    fn editor(&self) -> Result<&dyn Edit> {
+        self.mounted.editor().map_err(without_reason)
+    }
+}
+
 /// An object of a file system.
 pub struct ObjectModel {
-    mounted: Arc<Mounted>,
-    namespace: Arc<Namespace>,
-    changes: Arc<ChangeLog>,
+    models: Arc<Models>,
     ino: Ino,
     id: ObjectId,
 }
@@ -59,8 +79,8 @@ fn is_not_supported(e: &Error) -> bool {
 
 impl ObjectModel {
     /// The object of the node `ino`. Errors: `EOPNOTSUPP`, it shows none.
-    pub(super) fn of(parts: (&Arc<Mounted>, &Arc<Namespace>, &Arc<ChangeLog>), ino: Ino) -> FsResult<ObjectModel> {
-        let (mounted, namespace, changes) = parts;
+    pub(super) fn of(models: &Arc<Models>, ino: Ino) -> FsResult<ObjectModel> {
+        let Models { mounted, namespace, .. } = &**models;
         let node = namespace.living(ino)?;
         let is_object = node.item.view.edit().is_some_and(|view| view.is_object(&node.item));
         let id = node.item.object().filter(|_| is_object).ok_or(Errno(libc::EOPNOTSUPP))?;
@@ -69,21 +89,21 @@ impl ObjectModel {
             // A pair of it.
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        Ok(ObjectModel { mounted: mounted.clone(), namespace: namespace.clone(), changes: changes.clone(), ino, id })
+        Ok(ObjectModel { models: models.clone(), ino, id })
     }
 
     fn object(&self) -> Object<'_> {
-        Object { connector: &*self.mounted.connector, id: self.id }
+        Object { connector: &*self.models.mounted.connector, id: self.id }
     }
 
     /// What `f` reads of the object, in one state of its container.
     fn read<T>(&self, f: impl Fn(Object<'_>) -> Result<T>) -> Result<T> {
-        consistent(&self.mounted, || f(self.object()), |_| ())
+        consistent(&self.models.mounted, || f(self.object()), |_| ())
     }
 
     /// What a copy in the container of `to` shall be.
     pub fn definition(&self, to: &ObjectModel) -> Result<Definition> {
-        self.definition_for(to.mounted.connector.reference_bytes())
+        self.definition_for(to.models.mounted.connector.reference_bytes())
     }
 
     /// What a copy in a container whose elements refer by 8 bytes shall be.
@@ -105,6 +125,11 @@ impl ObjectModel {
         self.read(exchange::needs_exact_form)
     }
 
+    /// True if the file of the dataset has a line for each of its strings.
+    pub fn has_lines(&self) -> Result<bool> {
+        self.read(|object| Ok(object.connector.info(object.id)?.kind == ObjectKind::Dataset && object.connector.dataset(object.id)?.lines))
+    }
+
     /// What differs in the copy `to`; `None`: nothing.
     pub fn difference(&self, to: &ObjectModel) -> Result<Option<&'static str>> {
         self.read(|object| exchange::difference(object, to.object()))
@@ -112,7 +137,7 @@ impl ObjectModel {
 
     /// Makes the object, which is new, what `definition` states.
     pub fn define(&self, definition: &Definition) -> Result<()> {
-        let size = self.changes.size(self.id);
+        let size = self.models.changes.size(self.id);
         self.change(size, |edit| match definition {
             Definition::Group => Ok(()),
             Definition::Datatype(datatype) => edit.become_datatype(self.id, datatype, present::text(datatype).as_bytes()),
@@ -182,7 +207,7 @@ impl ObjectModel {
         if !exchange::knows_defined(from.object(), &d) {
             return Ok(false);
         }
-        let knows = exchange::knows_defined(self.object(), &self.mounted.connector.dataset(self.id)?);
+        let knows = exchange::knows_defined(self.object(), &self.models.mounted.connector.dataset(self.id)?);
         let erase = edit.erase().filter(|_| knows);
         let read = |slab: &Slab| from.read(|object| exchange::defined_runs(object, &d, slab));
         let mut slabs = Slabs::of(&d);
@@ -201,7 +226,7 @@ impl ObjectModel {
         if names.is_empty() {
             return Ok(());
         }
-        let sizeof_addr = self.mounted.connector.reference_bytes();
+        let sizeof_addr = self.models.mounted.connector.reference_bytes();
         // A value is read when it is its turn. One that was removed meanwhile is left out.
         let value = |name: &Vec<u8>| from.read(|object| exchange::attribute(object, name, sizeof_addr)).transpose();
         match edit.set_attributes(self.id, &mut names.iter().filter_map(value)) {
@@ -221,16 +246,16 @@ impl ObjectModel {
 
     /// Changes the object by `f`. `size`: that before, if it may change.
     fn change<T>(&self, size: Option<u64>, f: impl FnOnce(&dyn Edit) -> Result<T>) -> Result<T> {
-        let edit = self.mounted.editor().map_err(without_reason)?;
-        let _names = self.namespace.lock_alone(&[self.ino]);
-        let kind = || self.mounted.connector.info(self.id).map(|info| info.kind).ok();
+        let edit = self.models.editor()?;
+        let _names = self.models.namespace.lock_alone(&[self.ino]);
+        let kind = || self.models.mounted.connector.info(self.id).map(|info| info.kind).ok();
         let before = kind();
-        let done = f(edit).inspect_err(|e| self.mounted.reasons.note(self.id, e))?;
+        let done = f(edit).inspect_err(|e| self.models.mounted.reasons.note(self.id, e))?;
         let mut unseen = Invalidate::default();
         if kind() != before {
-            self.changes.kind_changed(self.id, &mut unseen);
+            self.models.changes.kind_changed(self.id, &mut unseen);
         }
-        self.changes.attribute_changed(self.id, size, &mut unseen);
+        self.models.changes.attribute_changed(self.id, size, &mut unseen);
         Ok(done)
     }
 }
