@@ -102,6 +102,12 @@ pub trait Edit: Send + Sync {
     /// names an object that is not there yet is nil until the object is there.
     fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()>;
 
+    /// Sets all elements of a dataset, whose type and shape `elements` has. References to objects
+    /// that are not there are nil: the caller does it again when all are there.
+    fn set_elements(&self, _id: ObjectId, _elements: &NewValue) -> Result<()> {
+        Err(Error::refused(libc::EOPNOTSUPP, "containers of this kind have no references in sequences"))
+    }
+
     /// Makes a dataset, or its attribute `attribute`, refer to the named datatype at `path`, which
     /// must equal its type. If nothing is there yet, that is tried again before each commit.
     fn use_datatype(&self, _id: ObjectId, _attribute: Option<&[u8]>, _path: &[u8]) -> Result<()> {

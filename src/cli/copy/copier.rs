@@ -3,7 +3,7 @@
 use super::bytes;
 use super::describe::{self, Description};
 use super::manner::Manner;
-use super::object::{self, TYPE_LOST, UNDEFINED_LOST, check_lists};
+use super::object::{self, TYPE_LOST, UNDEFINED_LOST, UNNAMED_TYPE_LOST, check_lists};
 use super::resume::Resume;
 use super::sink::{Finished, NewFile, NewLink, SinkDirectory};
 use super::verify::Verifier;
@@ -245,7 +245,8 @@ impl Copier {
             return Ok(true);
         }
         let meta = &self.manner.attributes(meta, found);
-        let new = |typed| NewFile { name, meta, exists: found.is_some(), typed, force: self.manner.force };
+        let force = self.manner.force;
+        let new = |typed| NewFile { name, meta, exists: found.is_some(), typed, force };
         let finished = match &typed_copy {
             Some((object, model)) => {
                 let new = new(true);
@@ -254,6 +255,9 @@ impl Copier {
             None => {
                 let keeps = self.manner.xattrs && to.takes_xattrs() && !to.holds_parts();
                 let description = if keeps { describe::of_xattrs(source)? } else { Description::default() };
+                if keeps && let Some(model) = source.as_object().map(ObjectSource::model).transpose()?.flatten() {
+                    self.rest_done(Lost { unnamed_type: model.has_unnamed_type().map_err(|e| io_error(&e))?, ..Lost::default() });
+                }
                 let new = new(to.as_object().is_some() && description.definition.is_some());
                 self.fill(source, &new, to, &description)?
             }
@@ -340,6 +344,9 @@ impl Copier {
         }
         if lost.named_type {
             self.warn(TYPE_LOST);
+        }
+        if lost.unnamed_type {
+            self.warn(UNNAMED_TYPE_LOST);
         }
         for (name, why) in lost.attributes {
             self.warn(&format!("attribute {} was not kept: {why}", escaped_bytes(&name)));

@@ -14,7 +14,9 @@ const EXACT: &[u8] = b"/.h5dir/exact";
 /// What is lost of undefined elements.
 pub(super) const UNDEFINED_LOST: &str = "elements that are undefined in the source are defined in the copy";
 /// What is lost of named datatypes.
-pub(super) const TYPE_LOST: &str = "its named datatype is another one where it is copied to, so the copy has a type of its own";
+pub(super) const TYPE_LOST: &str = "its named datatype was not kept: another one is where it is copied to; the copy has a type of its own";
+/// What is lost of named datatypes without a path.
+pub(super) const UNNAMED_TYPE_LOST: &str = "its named datatype was not kept: it has no path; the copy has a type of its own";
 
 /// Makes the new file `file` a copy of the object `model`, whose bytes `source` reads. Returns what
 /// it did not get.
@@ -29,7 +31,7 @@ pub(super) fn copy(
     let failed = |e| io_error(&e);
     let definition = manner.storage.of(model.definition(&copy).map_err(failed)?);
     copy.define(&definition).map_err(failed)?;
-    if let Definition::Dataset(_) = definition {
+    if matches!(definition, Definition::Dataset(_)) && !model.is_copied_as_value().map_err(failed)? {
         let exact = model.needs_exact_form().map_err(failed)?;
         if exact {
             file.use_exact_form();

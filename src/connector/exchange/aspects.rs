@@ -4,12 +4,13 @@
 //! parts with references in them. Other elements the caller compares, byte by byte.
 
 use super::equal::{first_reference, has_same_defined, has_same_order, is_same_target, is_same_value};
+use super::references::whole;
 use super::{Object, attributes, definition};
 use crate::base::Error;
 use crate::base::datatype::make::Maker;
 use crate::base::datatype::{Datatype, References};
-use crate::base::value::{EXACT_BYTES_MAX, NewValue};
-use crate::connector::{DatasetInfo, FillSpec, Form, ObjectKind, Result, Target, usual_fill_time};
+use crate::base::value::NewValue;
+use crate::connector::{DatasetInfo, FillSpec, ObjectKind, Result, Target, usual_fill_time};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -154,7 +155,7 @@ fn datasets(left: Object<'_>, right: Object<'_>, storage: bool) -> Result<Differ
         return Ok(found);
     };
     if a.datatype.contains_vlen() {
-        found.note(Aspect::Elements, is_same_value(&whole(left)?, &whole(right)?, right));
+        found.note(Aspect::Elements, is_same_value(&whole(left, 8)?, &whole(right, 8)?, right));
         return Ok(found);
     }
     found.aspects.extend(first_reference(left, right)?.map(Aspect::Reference));
@@ -192,17 +193,6 @@ fn compare_storage(a: &DatasetInfo, b: &DatasetInfo, right: Object<'_>, found: &
     Ok(())
 }
 
-/// All elements of a dataset, with what its references name. Errors: `EFBIG`, there are more than
-/// [`EXACT_BYTES_MAX`] bytes.
-fn whole(object: Object<'_>) -> Result<NewValue> {
-    if object.connector.content(object.id, Form::Exact)?.size()? > EXACT_BYTES_MAX {
-        return Err(Error::refused(libc::EFBIG, format!("its sequences with references have more than {EXACT_BYTES_MAX} bytes")));
-    }
-    let value = object.connector.elements(object.id)?;
-    let datatype = Maker { sizeof_addr: 8 }.remake(&value.datatype)?;
-    NewValue::from_value(value, datatype)
-}
-
 fn compare_attributes(left: Object<'_>, right: Object<'_>, found: &mut Differing) -> Result<()> {
     let (ours, theirs) = (left.connector.attributes(left.id)?, right.connector.attributes(right.id)?);
     for name in ours.iter().chain(theirs.iter()).collect::<BTreeSet<_>>() {
@@ -226,8 +216,8 @@ fn compare_named_types(left: Object<'_>, right: Object<'_>, found: &mut Differin
     let (ours, theirs) = (types(left)?, types(right)?);
     for user in ours.keys().chain(theirs.keys()).collect::<BTreeSet<_>>() {
         let same = match (ours.get(user), theirs.get(user)) {
-            (Some(a), Some(b)) => is_same_target(&Target::object(a.clone()), &Target::object(b.clone()), right),
-            _ => false,
+            (Some(Some(a)), Some(Some(b))) => is_same_target(&Target::object(a.clone()), &Target::object(b.clone()), right),
+            (a, b) => a == b,
         };
         found.note(Aspect::NamedType(user.clone()), same);
     }

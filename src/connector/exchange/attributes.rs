@@ -20,18 +20,21 @@ pub fn attribute(object: Object<'_>, name: &[u8], sizeof_addr: u8) -> Result<Opt
     Ok(Some(NewAttribute { name: name.to_vec(), value }))
 }
 
-/// Paths of the named datatypes of a dataset (`None`) and of attributes by their names. A type
-/// without a path is left out, as is that of an attribute that cannot be read.
-pub fn named_types(object: Object<'_>) -> Result<Vec<(Option<Vec<u8>>, Vec<u8>)>> {
+/// What refers to a named datatype: a dataset (`None`), or an attribute by its name.
+pub type TypeUser = Option<Vec<u8>>;
+
+/// Paths of the named datatypes of a dataset and of its attributes; `None`: the type has no path.
+/// That of an attribute that cannot be read is left out.
+pub fn named_types(object: Object<'_>) -> Result<Vec<(TypeUser, Option<Vec<u8>>)>> {
     let Object { connector, id } = object;
     let mut types = Vec::new();
     if connector.info(id)?.kind == ObjectKind::Dataset {
         let named = connector.named_type(id, None)?;
-        types.extend(named.and_then(|named| connector.path_of(named)).map(|path| (None, path)));
+        types.extend(named.map(|named| (None, connector.path_of(named))));
     }
     for name in connector.attributes(id)?.iter() {
         let named = connector.named_type(id, Some(name)).ok().flatten();
-        types.extend(named.and_then(|named| connector.path_of(named)).map(|path| (Some(name.clone()), path)));
+        types.extend(named.map(|named| (Some(name.clone()), connector.path_of(named))));
     }
     Ok(types)
 }

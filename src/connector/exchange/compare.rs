@@ -1,6 +1,7 @@
 //! What differs between an object and its copy in another container.
 
 use super::equal::{has_same_defined, has_same_order, has_same_references, is_same_value};
+use super::references::whole;
 use super::{Object, attributes, definition};
 use crate::base::datatype::make::Maker;
 use crate::connector::{DatasetInfo, FillSpec, ObjectKind, Result, usual_fill_time};
@@ -20,7 +21,8 @@ pub fn difference(from: Object<'_>, to: Object<'_>) -> Result<Option<&'static st
         if !has_same_defined((from, &d), (to, &copy))? {
             return Ok(Some("defined elements"));
         }
-        if !has_same_references(from, to)? {
+        let as_value = definition::is_copied_as_value(from)?;
+        if as_value && !is_same_value(&whole(from, 8)?, &whole(to, 8)?, to) || !as_value && !has_same_references(from, to)? {
             return Ok(Some("references"));
         }
     }

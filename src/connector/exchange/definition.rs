@@ -78,9 +78,6 @@ fn refused(reason: &'static str) -> Error {
 /// What makes a dataset like `d`, of a file whose references to objects have `reference_bytes`.
 /// Where its elements lie elsewhere the copy has its own.
 fn dataset(d: &DatasetInfo, reference_bytes: u8, maker: Maker) -> Result<DatasetSpec> {
-    if has_reference_in_sequence(&d.datatype, false) {
-        return Err(refused("it has references inside sequences, which cannot be copied to another place"));
-    }
     // A chunk dimension is stored in at most 32 bits by the layouts all programs read.
     if d.chunks.as_ref().is_some_and(|dims| dims.is_empty() || dims.iter().any(|n| *n == 0 || *n > u32::MAX.into())) {
         return Err(Error::corrupt("dataset", Address::UNDEF, "its chunks have no size, or too large a one"));
@@ -145,6 +142,13 @@ fn has_reference_in_sequence(t: &Datatype, within: bool) -> bool {
     };
     t.base().is_some_and(|base| has_reference_in_sequence(base, within))
         || t.members().iter().any(|member| has_reference_in_sequence(&member.datatype, within))
+}
+
+/// True if a copy of the dataset `object` gets its elements as one value ([`super::whole`]) instead
+/// of bytes: there are references in its sequences.
+pub fn is_copied_as_value(object: Object<'_>) -> Result<bool> {
+    let Object { connector, id } = object;
+    Ok(connector.info(id)?.kind == ObjectKind::Dataset && has_reference_in_sequence(&connector.dataset(id)?.datatype, false))
 }
 
 /// True if the lines of the dataset `object` do not give its strings: there are newlines in some.

@@ -23,8 +23,8 @@ pub use aspects::{Aspect, AttributePart, Differing, ElementBytes, differing};
 pub use attributes::{attribute, named_types};
 pub use compare::difference;
 pub use defined::{Slab, Slabs, defined_runs, is_whole, knows_defined};
-pub use definition::{Definition, needs_exact_form};
-pub use references::references;
+pub use definition::{Definition, is_copied_as_value, needs_exact_form};
+pub use references::{references, whole};
 
 use super::{Connector, ObjectId, Result};
 

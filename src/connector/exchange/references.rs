@@ -1,9 +1,12 @@
 //! What the references of a dataset name.
 
 use super::Object;
+use crate::base::Error;
+use crate::base::datatype::make::Maker;
 use crate::base::parts::{Budget, Target};
-use crate::connector::Result;
+use crate::base::value::{EXACT_BYTES_MAX, NewValue};
 use crate::connector::edit::NewReference;
+use crate::connector::{Form, Result};
 use std::ops::ControlFlow;
 
 /// References of one batch.
@@ -28,4 +31,15 @@ pub fn references(object: Object<'_>, first: u64) -> Result<Vec<NewReference>> {
         Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(batch)
+}
+
+/// All elements of a dataset, with what its references name, for a container whose elements refer
+/// by `sizeof_addr` bytes. Errors: `EFBIG`, there are more than [`EXACT_BYTES_MAX`] bytes.
+pub fn whole(object: Object<'_>, sizeof_addr: u8) -> Result<NewValue> {
+    if object.connector.content(object.id, Form::Exact)?.size()? > EXACT_BYTES_MAX {
+        return Err(Error::refused(libc::EFBIG, format!("its sequences with references have more than {EXACT_BYTES_MAX} bytes")));
+    }
+    let value = object.connector.elements(object.id)?;
+    let datatype = Maker { sizeof_addr }.remake(&value.datatype)?;
+    NewValue::from_value(value, datatype)
 }

@@ -126,6 +126,11 @@ impl Edit for IodConnector {
         self.operate(|state| self.make_datatype(state, id, datatype, shown))
     }
 
+    fn set_elements(&self, id: ObjectId, elements: &NewValue) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.put_value(state, id, elements))
+    }
+
     fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| self.put_references(state, id, first, references))

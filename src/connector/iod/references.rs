@@ -121,6 +121,25 @@ impl IodConnector {
         state.touch(id)
     }
 
+    /// Sets all elements of a dataset. References that lead nowhere are nil.
+    pub(super) fn put_value(&self, state: &mut State, id: u64, value: &NewValue) -> Result<()> {
+        let d = self.dataset_of(state, id)?;
+        if !d.datatype.is_like(&value.datatype) || value.shape.count() != Some(d.elements()) {
+            return Err(Error::refused(libc::EINVAL, "the elements do not fit the type and shape of the dataset"));
+        }
+        let mut cells = NewCells::new(state, true, true);
+        let bytes = store_elements(value, &mut cells)?;
+        let blocks = cells.into_blocks()?;
+        state.remove_all(&keys::of_kind(id, keys::CHUNK))?;
+        self.drop_cells(state, &d)?;
+        for (block, bytes) in blocks {
+            state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
+        }
+        state.changed(id);
+        self.write_elements(state, &*self.dataset_of(state, id)?, 0, &bytes)?;
+        state.touch(id)
+    }
+
     /// Sets one reference; false: its target does not exist, and it is nil, or the dataset is still
     /// a file of bytes.
     fn put_reference(&self, state: &mut State, d: &Dataset, n: u64, entry: &NewReference) -> Result<bool> {

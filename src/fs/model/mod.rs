@@ -56,6 +56,8 @@ pub struct Lost {
     pub undefined: bool,
     /// A named datatype is another one where it is copied to: the copy has a type of its own.
     pub named_type: bool,
+    /// A named datatype has no path: the copy has a type of its own.
+    pub unnamed_type: bool,
     /// Attributes that the container cannot have.
     pub attributes: Vec<(Vec<u8>, Error)>,
 }
@@ -120,9 +122,19 @@ impl ObjectModel {
         self.object().connector.damage(self.id)
     }
 
+    /// True if a copy gets the elements by [`ObjectModel::take_rest`] instead of bytes.
+    pub fn is_copied_as_value(&self) -> Result<bool> {
+        self.read(exchange::is_copied_as_value)
+    }
+
     /// True if the bytes of a copy must be copied in the exact form.
     pub fn needs_exact_form(&self) -> Result<bool> {
         self.read(exchange::needs_exact_form)
+    }
+
+    /// True if it or an attribute is of a named datatype without a path, which no text names.
+    pub fn has_unnamed_type(&self) -> Result<bool> {
+        Ok(self.read(exchange::named_types)?.iter().any(|(_, path)| path.is_none()))
     }
 
     /// True if the file of the dataset has a line for each of its strings.
@@ -164,7 +176,12 @@ impl ObjectModel {
         self.change(None, |edit| {
             let kind = from.read(|object| Ok(object.connector.info(object.id)?.kind))?;
             if kind == ObjectKind::Dataset {
-                waiting(self.take_references(from, edit))?;
+                if from.is_copied_as_value()? {
+                    let sizeof_addr = self.models.mounted.connector.reference_bytes();
+                    edit.set_elements(self.id, &from.read(|object| exchange::whole(object, sizeof_addr))?)?;
+                } else {
+                    waiting(self.take_references(from, edit))?;
+                }
                 lost.undefined = self.take_defined(from, edit)?;
             }
             if kind == ObjectKind::Group
@@ -174,6 +191,10 @@ impl ObjectModel {
             }
             waiting(self.take_attributes(from, edit, &mut lost.attributes))?;
             for (attribute, path) in from.read(exchange::named_types)? {
+                let Some(path) = path else {
+                    lost.unnamed_type = true;
+                    continue;
+                };
                 match edit.use_datatype(self.id, attribute.as_deref(), &path) {
                     // At its path is another type, or none.
                     Err(Error::Refused { errno: libc::EINVAL, .. }) => lost.named_type = true,

@@ -20,7 +20,8 @@ use super::{Change, Editing};
 use crate::base::datatype::{Class, Datatype, References as Places};
 use crate::base::{Error, Result, limits};
 use crate::connector::edit::NewReference;
-use crate::connector::{ObjectId, Part};
+use crate::connector::{NewValue, ObjectId, Part};
+use crate::dataset::parts::store_elements;
 use crate::dataset::reference;
 use crate::meta::Store;
 use std::cell::Cell;
@@ -173,6 +174,21 @@ impl Change<'_> {
         let again = d.datatype.contains_vlen() && self.editing.is_copied(id);
         self.wait_for_objects(id, first..end, if again { all } else { left })?;
         self.editing.change_references(id, |c| c.named = c.named.saturating_add(named));
+        self.changed(id);
+        self.note_change(id)
+    }
+
+    /// Sets all elements. References that lead nowhere are null.
+    pub(super) fn set_elements(&self, id: ObjectId, elements: &NewValue) -> Result<()> {
+        let d = self.dataset(id)?;
+        if !d.datatype.is_like(&elements.datatype) || elements.shape.count() != Some(d.elements()) {
+            return Err(invalid("the elements do not fit the type and shape of the dataset"));
+        }
+        let (store, nowhere) = (self.store()?, Cell::new(false));
+        let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self, &store) };
+        let bytes = store_elements(elements, &mut values)?;
+        self.free_sequences(&d)?;
+        self.put_elements(id, 0, &bytes)?;
         self.changed(id);
         self.note_change(id)
     }
