@@ -32,6 +32,8 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 /// Target of lines that were asked for: they are logged whatever the log level is, but for `off`.
 pub(crate) const REPORT: &str = "h5dir::report";
+/// Target of lines about operations that fail.
+const FAILURES: &str = "h5dir::fs::mounted";
 /// Changes the log level.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
@@ -67,6 +69,22 @@ pub(crate) fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
     let layers = tracing_subscriber::registry().with(lines.with_filter(filter)).with(recent.with_filter(LevelFilter::WARN));
     // Fails if a test has set a subscriber; that one is used.
     let _ = layers.try_init();
+    crate::fuse::guard::install_panic_hook();
+    Ok(())
+}
+
+/// Starts logging of a command without a mount, in lines like its own messages. `gives_reasons`: its
+/// messages have the reasons of operations that fail. Must be called once, before any thread is
+/// started.
+pub(crate) fn start_command(level: Level, gives_reasons: bool) -> Result<(), Failure> {
+    let plan = LogPlan { level, file: None, format: LogFormat::Text };
+    if std::env::var_os(ENVIRONMENT).is_some_and(|text| !text.is_empty()) {
+        return start(&plan, false);
+    }
+    let failures = if gives_reasons { format!(",{FAILURES}=off") } else { String::new() };
+    let filter = EnvFilter::new(format!("{}{failures}", level.name()));
+    let lines = fmt::layer().fmt_fields(EscapedFields).with_writer(io::stderr).with_ansi(false).event_format(CommandLines);
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     crate::fuse::guard::install_panic_hook();
     Ok(())
 }
@@ -163,6 +181,26 @@ impl<'writer> FormatFields<'writer> for EscapedFields {
         let mut text = String::new();
         DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
         writer.write_str(&escape::line(&shown(&text)))
+    }
+}
+
+/// Formats a line as a message of the command.
+struct CommandLines;
+
+impl<S, N> FormatEvent<S, N> for CommandLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> FmtResult {
+        let level = match *event.metadata().level() {
+            tracing::Level::ERROR => "",
+            tracing::Level::WARN => "warning: ",
+            _ => "note: ",
+        };
+        write!(writer, "h5dir: {level}")?;
+        ctx.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
     }
 }
 

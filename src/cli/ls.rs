@@ -4,10 +4,9 @@ use super::confine::confine_command;
 use super::failure::{Exit, Failure, errno_text, reason};
 use super::{text, tree};
 use crate::base::escape::{self, escaped};
-use crate::config::LogPlan;
 use crate::config::args::LsArgs;
 use crate::config::resolve;
-use crate::config::value::{Level, LogFormat};
+use crate::config::value::Level;
 use crate::fs::model;
 use crate::fs::open::LocatedContainer;
 use crate::fs::{Attr, Errno, FileKind, Ino, MountSpec, Operations, open};
@@ -39,7 +38,7 @@ pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
 
 /// Opens the mirror of a prefix of objects, and confines the process.
 fn open_prefix(spec: &MirrorSpec) -> Result<(Arc<dyn Operations>, Owners), Failure> {
-    super::logging::start(&LogPlan { level: Level::Error, file: None, format: LogFormat::Text }, false)?;
+    super::logging::start_command(Level::Error, false)?;
     let failed = |e| Failure::open("list", &e);
     let located = mirror::locate(spec).map_err(failed)?;
     let mut owners = Owners::default();
@@ -59,7 +58,7 @@ pub(super) fn open_view(spec: &MountSpec, verb: &str, level: Level) -> Result<(A
 
 /// Locates the container of `spec` in order to `verb` it, and confines the process.
 pub(super) fn locate_confined(spec: &MountSpec, verb: &str, level: Level) -> Result<(LocatedContainer, Owners), Failure> {
-    super::logging::start(&LogPlan { level, file: None, format: LogFormat::Text }, false)?;
+    super::logging::start_command(level, false)?;
     let failed = |e| Failure::open(verb, &e);
     let located = open::locate(spec).map_err(failed)?;
     let mut owners = Owners::default();

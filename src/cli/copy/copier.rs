@@ -122,6 +122,7 @@ impl Copier {
         let full = matches!(why.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS));
         let hint = match why.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => "; free some space",
+            Some(libc::EIO) => "; 'h5dir check' says more",
             Some(libc::E2BIG) => "; its type, shape or attributes are too large for a description",
             _ => "",
         };

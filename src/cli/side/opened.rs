@@ -4,8 +4,7 @@ use super::container::Container;
 use crate::cli::confine::{Tree, confine_copy};
 use crate::cli::failure::Failure;
 use crate::cli::logging;
-use crate::config::LogPlan;
-use crate::config::value::{Level, LogFormat};
+use crate::config::value::Level;
 use crate::fs::MountSpec;
 use crate::fs::open::{locate, open_located};
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +19,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 /// Opens the containers of `specs` and confines the process to them and to `trees`. Specs of one
 /// file share a container, which can be changed if one of them is writable.
 pub(crate) fn open(specs: Vec<MountSpec>, trees: &[Tree<'_>]) -> Result<Vec<Arc<Container>>, Failure> {
-    logging::start(&LogPlan { level: Level::Warn, file: None, format: LogFormat::Text }, false)?;
+    logging::start_command(Level::Warn, true)?;
     let mut files: Vec<(Option<(u64, u64)>, MountSpec)> = Vec::new();
     let mut places = Vec::new();
     for spec in specs {
