@@ -6,10 +6,24 @@ use super::shape::Shape;
 use super::variable_form::{NumberedTargets, VariableForm};
 use super::{Address, Error, Result};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most bytes of a value in exact form.
 pub const EXACT_BYTES_MAX: u64 = 64 << 20;
+
+/// Where `elements` of type `datatype` that follow one another lie in the bytes of all. Errors:
+/// beyond the memory.
+pub fn byte_range(datatype: &Datatype, elements: &Range<u64>) -> Result<Range<usize>> {
+    let at = |n: u64| n.checked_mul(datatype.element_size()).and_then(|at| usize::try_from(at).ok());
+    let range = at(elements.start).zip(at(elements.end)).map(|(start, end)| start..end.max(start));
+    range.ok_or_else(|| Error::limit("value", Address::UNDEF, "larger than the memory"))
+}
+
+/// The extent of elements that follow one another.
+pub fn list_of(elements: &Range<u64>) -> Shape {
+    Shape::Simple { dims: vec![elements.end.saturating_sub(elements.start)], max: None }
+}
 
 /// Elements in their stored form.
 #[derive(Debug, Clone, Copy)]

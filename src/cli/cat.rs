@@ -1,4 +1,5 @@
-//! `h5dir cat`: prints the bytes of files of a view without mounting.
+//! `h5dir cat`: prints datasets as text or in other forms, and the bytes of files of a view,
+//! without mounting.
 
 use super::failure::{Exit, Failure, errno_text, reason};
 use super::ls::ViewError;
@@ -6,16 +7,68 @@ use super::print_error;
 use super::side::argument::Argument;
 use super::side::container::ObjectSource;
 use super::side::{Kind, PIECE_BYTES, Source, opened};
+use crate::base::Error;
 use crate::base::escape::escaped_bytes;
 use crate::config::resolve;
 use crate::config::side_args::{CatArgs, ExternalArgs};
 use crate::fs::MountSpec;
-use std::io::{self, Write};
+use crate::fs::model::{Dialect, Form, ObjectModel, io_error};
+use std::io::{self, IsTerminal, Write};
+use std::ops::Range;
+
+/// Bytes of text that are written at once.
+const OUT_BYTES: usize = 256 << 10;
 
 /// Runs `h5dir cat`.
 pub(crate) fn cat(args: &CatArgs) -> Result<(), Failure> {
     let targets: Vec<Argument> = args.targets.iter().map(|text| Argument::parse(text)).collect();
-    print(&targets, &args.external)
+    print(&targets, &args.external, &Wanted::of(args)?)
+}
+
+/// What is printed of each object.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// `None`: the bytes of the file.
+    form: Option<Form>,
+    /// A form was not asked for: files without one are printed as they are.
+    usual: bool,
+    selection: String,
+    head: Option<u64>,
+    tail: Option<u64>,
+}
+
+impl Wanted {
+    fn of(args: &CatArgs) -> Result<Wanted, Failure> {
+        let forms = [
+            (args.text, Form::Rows(Dialect::Text)),
+            (args.csv, Form::Rows(Dialect::Csv)),
+            (args.tsv, Form::Rows(Dialect::Tsv)),
+            (args.jsonl, Form::Rows(Dialect::JsonLines)),
+            (args.json, Form::Json),
+            (args.npy, Form::Npy),
+        ];
+        let asked = forms.into_iter().find(|(asked, _)| *asked).map(|(_, form)| form);
+        let part = args.select.is_some() || args.head.is_some() || args.tail.is_some();
+        if part && args.raw {
+            return Err(Failure::new(Exit::Usage, "--select, -n and --tail are for text and other forms; omit --raw"));
+        }
+        if matches!(asked, Some(Form::Json | Form::Npy)) && (args.head.is_some() || args.tail.is_some()) {
+            return Err(Failure::new(Exit::Usage, "-n and --tail count rows; with --json and --npy use --select"));
+        }
+        let usual = asked.is_none() && !args.raw;
+        let text = usual && (part || io::stdout().is_terminal());
+        let form = asked.or(text.then_some(Form::Rows(Dialect::Text)));
+        if form == Some(Form::Npy) && io::stdout().is_terminal() {
+            return Err(Failure::new(Exit::Usage, "a numpy file is not for a terminal; add > FILE.npy"));
+        }
+        let selection = args.select.clone().unwrap_or_default();
+        Ok(Wanted { form, usual: usual && !part, selection, head: args.head, tail: args.tail })
+    }
+
+    fn rows(&self, count: u64) -> Range<u64> {
+        let start = self.tail.map_or(0, |n| count.saturating_sub(n));
+        start..self.head.map_or(count, |n| n.min(count))
+    }
 }
 
 /// Why a file was not printed.
@@ -25,7 +78,7 @@ enum CatError {
 }
 
 /// Prints the objects `targets` one after another. A closed pipe is no failure.
-pub(super) fn print(targets: &[Argument], external: &ExternalArgs) -> Result<(), Failure> {
+pub(super) fn print(targets: &[Argument], external: &ExternalArgs, wanted: &Wanted) -> Result<(), Failure> {
     let mut objects: Vec<(MountSpec, &[u8], Vec<u8>)> = Vec::new();
     for target in targets {
         let Argument::Object { file, path } = target else {
@@ -37,7 +90,7 @@ pub(super) fn print(targets: &[Argument], external: &ExternalArgs) -> Result<(),
     let containers = opened::open(objects.iter().map(|(spec, ..)| spec.clone()).collect(), &[])?;
     let (mut first, mut failures) = (None, 0u64);
     for ((spec, path, text), container) in objects.iter().zip(&containers) {
-        let printed = ObjectSource::resolve(container, path, true).map_err(CatError::Input).and_then(|source| print_one(&source));
+        let printed = ObjectSource::resolve(container, path, true).map_err(CatError::Input).and_then(|source| print_one(&source, wanted));
         let failure = match printed {
             Ok(()) => continue,
             Err(CatError::Output(e)) => return ViewError::Output(e).into_result(spec, path),
@@ -56,6 +109,22 @@ pub(super) fn print(targets: &[Argument], external: &ExternalArgs) -> Result<(),
     }
 }
 
+/// Prints a dataset in a form.
+fn print_form(model: &ObjectModel, form: Form, wanted: &Wanted) -> Result<(), CatError> {
+    let (mut out, mut failed) = (io::BufWriter::with_capacity(OUT_BYTES, io::stdout().lock()), None);
+    let printed = model.print(form, &wanted.selection, &|count| wanted.rows(count), &mut |piece| {
+        out.write_all(piece).map_err(|e| {
+            failed = Some(e);
+            Error::refused(libc::EPIPE, "the output takes no more")
+        })
+    });
+    match (failed, printed) {
+        (Some(e), _) => Err(CatError::Output(e)),
+        (None, Err(e)) => Err(CatError::Input(io_error(&e))),
+        (None, Ok(())) => out.flush().map_err(CatError::Output),
+    }
+}
+
 fn failure(text: &[u8], e: &io::Error) -> Failure {
     let name = escaped_bytes(text);
     match e.raw_os_error() {
@@ -67,9 +136,17 @@ fn failure(text: &[u8], e: &io::Error) -> Failure {
     }
 }
 
-fn print_one(source: &dyn Source) -> Result<(), CatError> {
+fn print_one(source: &ObjectSource, wanted: &Wanted) -> Result<(), CatError> {
     if source.meta().kind == Kind::Directory {
         return Err(CatError::Input(io::Error::from_raw_os_error(libc::EISDIR)));
+    }
+    if let Some(form) = wanted.form {
+        let model = source.model().map_err(CatError::Input)?.filter(ObjectModel::is_dataset);
+        match model {
+            Some(model) => return print_form(&model, form, wanted),
+            None if wanted.usual => {}
+            None => return Err(CatError::Input(io::Error::other("it is no dataset, and has no other form than its bytes"))),
+        }
     }
     let mut content = source.open().map_err(CatError::Input)?;
     let (mut piece, mut at) = (vec![0; PIECE_BYTES], 0u64);

@@ -73,9 +73,9 @@ pub(crate) fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts logging of a command without a mount, in lines like its own messages. `gives_reasons`: its
-/// messages have the reasons of operations that fail. Must be called once, before any thread is
-/// started.
+/// Starts logging of a command without a mount, in lines like its own messages. `gives_reasons`:
+/// its messages have the reasons of operations that fail. Must be called once, before any thread
+/// is started.
 pub(crate) fn start_command(level: Level, gives_reasons: bool) -> Result<(), Failure> {
     let plan = LogPlan { level, file: None, format: LogFormat::Text };
     if std::env::var_os(ENVIRONMENT).is_some_and(|text| !text.is_empty()) {

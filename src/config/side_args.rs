@@ -154,6 +154,46 @@ pub(crate) struct CatArgs {
     /// Which other files are read.
     pub(crate) external: ExternalArgs,
 
+    /// Values as text: one a line, or the elements of a row; the default on a terminal
+    #[arg(long, group = "form")]
+    pub(crate) text: bool,
+
+    /// Values between commas (RFC 4180); members of compounds are columns with a header line
+    #[arg(long, group = "form")]
+    pub(crate) csv: bool,
+
+    /// Values between tabs, as --csv
+    #[arg(long, group = "form")]
+    pub(crate) tsv: bool,
+
+    /// All values as one JSON value
+    #[arg(long, group = "form")]
+    pub(crate) json: bool,
+
+    /// A JSON value a line: objects for compounds, lists for rows
+    #[arg(long, group = "form")]
+    pub(crate) jsonl: bool,
+
+    /// A numpy file
+    #[arg(long, group = "form")]
+    pub(crate) npy: bool,
+
+    /// The bytes of the file of a mount; the default but on a terminal
+    #[arg(long, group = "form")]
+    pub(crate) raw: bool,
+
+    /// Only this block, such as 2:7,0 or :,-1
+    #[arg(short, long, value_name = "SELECTION", allow_hyphen_values = true)]
+    pub(crate) select: Option<String>,
+
+    /// Only so many rows from the first one on
+    #[arg(short = 'n', long, value_name = "ROWS", conflicts_with = "tail")]
+    pub(crate) head: Option<u64>,
+
+    /// Only so many rows up to the last one
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) tail: Option<u64>,
+
     /// The datasets, or other files of the view
     #[arg(required = true, value_name = "FILE:/PATH")]
     pub(crate) targets: Vec<OsString>,

@@ -11,11 +11,13 @@ use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Fill, Form, Link, LinkFacts, LinkTarget, LinkText, ObjectId,
     ObjectInfo, ObjectKind, Ownership, Result, Shape, TargetVisitor, Value,
 };
+use crate::base::value::{byte_range, list_of};
 use crate::base::{Address, Error, limits};
 use crate::dataset::layout::Seek;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An object of the model.
@@ -293,6 +295,13 @@ impl Connector for MemoryConnector {
         let info = self.dataset(id)?;
         let bytes = self.with(id, |o| o.bytes.clone().unwrap_or_default())?;
         Ok(Value { datatype: info.datatype, committed: false, shape: info.shape, bytes, parts: info.parts })
+    }
+
+    fn elements_in(&self, id: ObjectId, elements: Range<u64>) -> Result<Value> {
+        let value = self.elements(id)?;
+        let range = byte_range(&value.datatype, &elements)?;
+        let bytes = value.bytes.get(range).ok_or_else(|| Error::refused(libc::EINVAL, "the dataset has fewer elements"))?.to_vec();
+        Ok(Value { shape: list_of(&elements), bytes, ..value })
     }
 
     fn references(&self, _id: ObjectId, _first: u64, _budget: &mut Budget, _f: &mut TargetVisitor<'_>) -> Result<()> {

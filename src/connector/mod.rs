@@ -257,6 +257,9 @@ pub trait Connector: Send + Sync {
     }
     /// All elements of a dataset, in memory: the caller looks at their size before.
     fn elements(&self, id: ObjectId) -> Result<Value>;
+    /// Elements of a dataset that follow one another in row-major order, as a list. The caller
+    /// bounds their bytes. Errors: there are fewer.
+    fn elements_in(&self, id: ObjectId, elements: Range<u64>) -> Result<Value>;
     /// What the references of a dataset name, from number `first` on, until `f` breaks; see
     /// [`DatasetInfo::references`].
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()>;

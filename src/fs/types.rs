@@ -60,6 +60,8 @@ pub struct Attr {
     pub uid: u32,
     /// Group owner.
     pub gid: u32,
+    /// The size is found while the file is read: the kernel must not cache it.
+    pub is_generated: bool,
 }
 
 /// Answer to a lookup.

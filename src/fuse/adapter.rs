@@ -123,7 +123,12 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Other);
         let (CacheTimes { absent: ttl, attr, .. }, is_volatile) = (self.served.times, || self.served.operations.is_volatile(ino(parent)));
         match guard("lookup", ino(parent), || self.served.operations.lookup(ino(parent), name.as_bytes())) {
-            Ok(e) => reply.entry_with_ttls(&attr, &self.served.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
+            Ok(e) => reply.entry_with_ttls(
+                &self.served.attr_time(&e.attr),
+                &self.served.entry_time(&e),
+                &file_attr(&e.attr),
+                Generation(e.generation),
+            ),
             Err(Errno(libc::ENOENT)) if !ttl.is_zero() && !is_volatile() => reply.entry_with_ttls(&attr, &ttl, &absent(), Generation(0)),
             Err(e) => reply.error(errno(e)),
         }
@@ -140,7 +145,7 @@ impl Filesystem for Adapter {
     fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _turn = self.turn(Kind::Other);
         match guard("getattr", ino(n), || self.served.operations.getattr(ino(n))) {
-            Ok(attr) => reply.attr(&self.served.times.attr, &file_attr(&attr)),
+            Ok(attr) => reply.attr(&self.served.attr_time(&attr), &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -245,7 +250,7 @@ impl Filesystem for Adapter {
         let mut count = 0;
         let result = guard("readdirplus", ino(n), || {
             self.served.operations.readdirplus(ino(n), Handle(fh.0), offset, &mut |e| {
-                let (attr, ttl) = (file_attr(&e.entry.attr), self.served.entry_time(&e.entry).min(self.served.times.attr));
+                let (attr, ttl) = (file_attr(&e.entry.attr), self.served.entry_time(&e.entry).min(self.served.attr_time(&e.entry.attr)));
                 if reply.add(attr.ino, e.next, OsStr::from_bytes(e.name), &ttl, &attr, Generation(e.entry.generation)) {
                     return ControlFlow::Break(());
                 }

@@ -7,7 +7,7 @@ use super::passthrough::Passthrough;
 use super::reply::{errno, file_attr, ino, open_flags, open_mode, reply_empty};
 use crate::base::metrics;
 use crate::fs::page_guard::PageGuard;
-use crate::fs::{Caller, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Opened, Operations, Sight};
+use crate::fs::{Attr, Caller, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Opened, Operations, Sight};
 use fuser::{
     FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
     ReplyWrite, Request,
@@ -126,9 +126,14 @@ impl Served {
         if entry.volatile { Duration::ZERO } else { self.times.entry }
     }
 
+    /// How long the kernel may cache attributes.
+    pub(super) fn attr_time(&self, attr: &Attr) -> Duration {
+        if attr.is_generated { Duration::ZERO } else { self.times.attr }
+    }
+
     pub(super) fn reply_entry(&self, result: FsResult<Entry>, reply: ReplyEntry) {
         match result {
-            Ok(e) => reply.entry_with_ttls(&self.times.attr, &self.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
+            Ok(e) => reply.entry_with_ttls(&self.attr_time(&e.attr), &self.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
             Err(e) => reply.error(errno(e)),
         }
     }

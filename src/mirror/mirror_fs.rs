@@ -179,6 +179,7 @@ impl MirrorFs {
             btime: time,
             uid,
             gid,
+            is_generated: false,
         }
     }
 

@@ -23,6 +23,7 @@ mod numpy;
 pub(crate) mod parse;
 mod references;
 mod region;
+mod table;
 pub mod targets;
 #[cfg(test)]
 mod tests;
@@ -54,4 +55,5 @@ pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
 pub use parse::{Node, NpyHeader};
 pub use references::is_references_fact;
+pub use table::{Dialect, Table, TableText};
 pub use values::{attribute_fits, attribute_raw, attribute_text};

@@ -107,16 +107,19 @@ enum Atom {
     Nil,
 }
 
-struct Renderer<'a> {
+/// Renders elements into `out`.
+pub(super) struct Renderer<'a> {
     limited: &'a Limited<'a>,
     /// JSON in the manner of hdf5-json, else text.
     json: bool,
     budget: Budget,
-    out: Vec<u8>,
+    /// The text so far.
+    pub(super) out: Vec<u8>,
 }
 
 impl<'a> Renderer<'a> {
-    fn new(limited: &'a Limited<'a>, json: bool) -> Self {
+    /// Renders JSON, or text.
+    pub(super) fn new(limited: &'a Limited<'a>, json: bool) -> Self {
         Renderer { limited, json, budget: Budget::tight(limited.limit), out: Vec::new() }
     }
 
@@ -136,7 +139,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// One element that stands alone.
-    fn bare(&mut self, t: &Datatype, bytes: &[u8]) -> Result<()> {
+    pub(super) fn bare(&mut self, t: &Datatype, bytes: &[u8]) -> Result<()> {
         match self.atom(t, bytes)? {
             Some(Atom::Number(n)) => self.push(n.as_bytes()),
             Some(Atom::Text(s)) => self.push(&s),
@@ -162,7 +165,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// One element inside a list or object.
-    fn element(&mut self, t: &Datatype, bytes: &[u8]) -> Result<()> {
+    pub(super) fn element(&mut self, t: &Datatype, bytes: &[u8]) -> Result<()> {
         match self.atom(t, bytes)? {
             Some(Atom::Number(n)) => return self.push(n.as_bytes()),
             Some(Atom::Text(s)) => return self.string(&s),

@@ -11,7 +11,10 @@ use std::process::{Command, Stdio};
 fn the_control_directory_is_not_listed_but_can_be_entered() {
     let mount = Mount::fixture("links");
     assert!(!mount.names("").contains(&".h5dir".to_owned()));
-    assert_eq!(mount.names(".h5dir"), ["attrs", "chunks", "defined", "exact", "json", "log", "metrics", "npy", "status"]);
+    assert_eq!(
+        mount.names(".h5dir"),
+        ["attrs", "chunks", "csv", "defined", "exact", "json", "jsonl", "log", "metrics", "npy", "status", "text", "tsv"]
+    );
     assert!(!mount.path("group/.h5dir").exists(), "only at the root");
     let found = shell(mount.place.dir(), "find mnt -name .h5dir | wc -l; cd mnt/.h5dir/exact/group && ls");
     assert_eq!(found, "0\nhard\nown\nsub\nto_cycle\n");

@@ -59,7 +59,7 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let (sources, destination, creates) = whole::roots(sources, Argument::parse(&args.destination), is_recursive(args));
     check(args, &sources, &destination)?;
     if destination == Argument::Standard {
-        return cat::print(&sources, &args.external);
+        return cat::print(&sources, &args.external, &cat::Wanted::default());
     }
     process::catch_ending_signals().map_err(|e| Failure::new(Exit::General, format!("cannot catch signals: {}", reason(&e))))?;
     sources.iter().try_for_each(check_exists)?;

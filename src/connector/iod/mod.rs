@@ -116,6 +116,7 @@ use super::{
 };
 use crate::base::Error;
 use crate::base::element_set::ElementSet;
+use crate::base::value::{byte_range, list_of};
 use crate::dataset::chunk::defined::ChunkSets;
 use crate::format::message::{comment, times};
 use crate::format::object_header::kind as message;
@@ -126,6 +127,7 @@ use ids::no_such;
 use sparse::Sets;
 use state::State;
 use std::ops::ControlFlow;
+use std::ops::Range;
 use std::sync::Arc;
 
 fn own(id: ObjectId) -> Result<u64> {
@@ -293,6 +295,23 @@ impl Connector for IodConnector {
         self.read_elements(&state, &d, 0, &mut bytes)?;
         let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
         Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts })
+    }
+
+    fn elements_in(&self, id: ObjectId, elements: Range<u64>) -> Result<Value> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.elements_in(id, elements);
+        }
+        let number = own(id)?;
+        let state = self.states.shown();
+        let d = self.dataset_of(&state, number)?;
+        let range = byte_range(&d.datatype, &elements)?;
+        if range.end as u64 > d.size {
+            return Err(Error::refused(libc::EINVAL, "the dataset has fewer elements"));
+        }
+        let mut bytes = vec![0; range.len()];
+        self.read_elements(&state, &d, range.start as u64, &mut bytes)?;
+        let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
+        Ok(Value { datatype: d.datatype.clone(), committed: false, shape: list_of(&elements), bytes, parts })
     }
 
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {

@@ -27,6 +27,7 @@ use crate::file::space::REST;
 use crate::file::{FileDriver, Stamp, Status};
 use parking_lot::{Mutex, RwLock};
 use std::ops::ControlFlow;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -284,6 +285,10 @@ impl Connector for Following {
 
     fn elements(&self, id: ObjectId) -> Result<Value> {
         self.now().elements(id)
+    }
+
+    fn elements_in(&self, id: ObjectId, elements: Range<u64>) -> Result<Value> {
+        self.now().elements_in(id, elements)
     }
 
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {

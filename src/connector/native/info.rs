@@ -4,9 +4,11 @@ use super::edit::bytes_file::is_as_made;
 use super::references::{self, ReferenceTable};
 use super::{NativeConnector, attribute};
 use crate::base::datatype::Class;
+use crate::base::value::{byte_range, list_of};
 use crate::base::{Error, Result};
 use crate::connector::{Budget, DatasetInfo, ExternalSegment, ObjectId, TargetVisitor, Value};
 use crate::dataset::layout::Segment;
+use std::ops::Range;
 
 /// What the dataset `id` is.
 pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo> {
@@ -53,6 +55,21 @@ pub fn elements(connector: &NativeConnector, id: ObjectId) -> Result<Value> {
     let mut bytes = vec![0; usize::try_from(d.bytes.size).map_err(too_large)?];
     d.bytes.read(&connector.options.environment, 0, &mut bytes)?;
     Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts: connector.parts(id.file)? })
+}
+
+/// Elements of the dataset `id` that follow one another.
+pub fn elements_in(connector: &NativeConnector, id: ObjectId, elements: Range<u64>) -> Result<Value> {
+    let d = &connector.dataset(id)?.dataset;
+    // Addresses in elements of other files are those of these files.
+    if d.layout().mapped().is_some() && (d.datatype.contains_vlen() || d.datatype.contains_reference()) {
+        return Err(Error::unsupported("value", id.address, "variable-length elements of a virtual dataset as text"));
+    }
+    let range = byte_range(&d.datatype, &elements)?;
+    let mut bytes = vec![0; range.len()];
+    if d.bytes.read(&connector.options.environment, range.start as u64, &mut bytes)? != bytes.len() {
+        return Err(Error::refused(libc::EINVAL, "the dataset has fewer elements"));
+    }
+    Ok(Value { datatype: d.datatype.clone(), committed: false, shape: list_of(&elements), bytes, parts: connector.parts(id.file)? })
 }
 
 /// Calls `f` with what the references of the dataset `id` name, from number `first` on.

@@ -67,6 +67,7 @@ use parking_lot::{Mutex, RwLock};
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -424,6 +425,11 @@ impl Connector for NativeConnector {
     fn elements(&self, id: ObjectId) -> Result<Value> {
         let _shared = self.shared();
         info::elements(self, id)
+    }
+
+    fn elements_in(&self, id: ObjectId, elements: Range<u64>) -> Result<Value> {
+        let _shared = self.shared();
+        info::elements_in(self, id, elements)
     }
 
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {

@@ -6,6 +6,7 @@
 mod chunks;
 mod differences;
 mod links;
+mod print;
 
 use super::changes::ChangeLog;
 use super::done::Invalidate;
@@ -25,6 +26,7 @@ use crate::present;
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
 pub use differences::{Difference, ElementBytes};
 pub use links::StoredLink;
+pub use print::{Dialect, Form};
 use std::io;
 use std::sync::Arc;
 
@@ -135,6 +137,11 @@ impl ObjectModel {
     /// True if it or an attribute is of a named datatype without a path, which no text names.
     pub fn has_unnamed_type(&self) -> Result<bool> {
         Ok(self.read(exchange::named_types)?.iter().any(|(_, path)| path.is_none()))
+    }
+
+    /// True if it is a dataset.
+    pub fn is_dataset(&self) -> bool {
+        self.read(|object| object.connector.info(object.id)).is_ok_and(|info| info.kind == ObjectKind::Dataset)
     }
 
     /// True if the file of the dataset has a line for each of its strings.

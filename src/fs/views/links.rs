@@ -160,8 +160,10 @@ pub trait LinkView: View {
     }
 }
 
+/// Datasets have it, also where their files are texts, and objects that cannot be read.
 fn has_suffix(item: &Item) -> bool {
-    matches!(item.class, Class::Dataset | Class::Broken)
+    let is_text = item.class == Class::File && item.view.is_generated();
+    matches!(item.class, Class::Dataset | Class::Broken) || is_text
 }
 
 /// `child` under its file name with `suffix`. A name that is cut for the suffix has a link name.

@@ -21,6 +21,7 @@ mod metrics;
 mod npy;
 mod object;
 mod refused;
+mod tables;
 mod transactions;
 mod versions;
 mod view;
@@ -43,16 +44,20 @@ use view::View;
 pub static ALL: &[&dyn View] = &[
     &attrs::Attrs,
     &chunks::Chunks,
+    &tables::CSV,
     &defined::Defined,
     &exact::Exact,
     &found::Found,
     &json::Json,
+    &tables::JSON_LINES,
     &generated::LOG,
     &generated::METRICS,
     &npy::Npy,
     &refused::Refused,
     &generated::STATUS,
     &versions::Tags,
+    &tables::TEXT,
+    &tables::TSV,
     &transactions::Tx,
     &versions::Versions,
 ];

@@ -1,0 +1,127 @@
+//! `.h5dir/text`, `.h5dir/csv`, `.h5dir/tsv`, `.h5dir/jsonl`: datasets as text, `PATH.txt` and so
+//! on.
+//!
+//! The text is made as it is read, and the page cache is bypassed. Opening a dataset of at most 32
+//! MiB finds the size of its text, which the file then shows. Files of larger ones, and those that
+//! were not opened, show a size of 0.
+
+use super::bytes::Bytes;
+use super::context::Context;
+use super::links::LinkView;
+use super::object;
+use super::view::{Child, Class, Extent, Inode, Item, View, Visit};
+use crate::base::Result;
+use crate::connector::{ObjectId, ObjectKind};
+use crate::present::{Dialect, Table, TableText};
+use lru::LruCache;
+use parking_lot::Mutex;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+/// Most bytes of elements of a file whose size is found when it is opened.
+const SIZED_BYTES_MAX: u64 = 32 << 20;
+/// Files whose sizes are kept.
+const SIZES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// Sizes of texts by object and view.
+struct Sizes(Mutex<LruCache<(ObjectId, &'static str), u64>>);
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Sizes(Mutex::new(LruCache::new(SIZES_MAX)))
+    }
+}
+
+/// A view of datasets in a dialect.
+pub struct Tables {
+    name: &'static str,
+    suffix: &'static [u8],
+    dialect: Dialect,
+}
+
+/// Values, one a line, or the elements of a row.
+pub static TEXT: Tables = Tables { name: "text", suffix: b".txt", dialect: Dialect::Text };
+/// Values between commas.
+pub static CSV: Tables = Tables { name: "csv", suffix: b".csv", dialect: Dialect::Csv };
+/// Values between tabs.
+pub static TSV: Tables = Tables { name: "tsv", suffix: b".tsv", dialect: Dialect::Tsv };
+/// JSON values, one a line.
+pub static JSON_LINES: Tables = Tables { name: "jsonl", suffix: b".jsonl", dialect: Dialect::JsonLines };
+
+impl LinkView for Tables {
+    fn object(&'static self, _cx: &Context<'_>, kind: ObjectKind, id: ObjectId) -> Option<Item> {
+        Some(match kind {
+            ObjectKind::Dataset => Item::object_of(self, Class::File, id),
+            _ => object::other(id),
+        })
+    }
+
+    fn group(&'static self, id: ObjectId) -> Item {
+        Item::object_of(self, Class::Group, id)
+    }
+
+    fn suffix(&self) -> &'static [u8] {
+        self.suffix
+    }
+}
+
+/// The view `name` of this file.
+fn this(name: &str) -> &'static Tables {
+    [&TEXT, &CSV, &TSV].into_iter().find(|tables| tables.name == name).unwrap_or(&JSON_LINES)
+}
+
+impl View for Tables {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn names_targets(&self) -> bool {
+        true
+    }
+
+    fn root(&'static self, group: ObjectId) -> Item {
+        self.group(group)
+    }
+
+    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+        dir.item().group().map_or(Ok(None), |group| this(self.name).lookup_in(cx, dir, group, name))
+    }
+
+    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+        dir.item().group().map_or(Ok(()), |group| this(self.name).list_links(cx, dir, group, start, f).map(drop))
+    }
+
+    fn is_generated(&self) -> bool {
+        true
+    }
+
+    fn extent(&self, cx: &Context<'_>, inode: &dyn Inode) -> Result<Extent> {
+        let size = inode.item().object().and_then(|id| cx.buffers.get::<Sizes>().0.lock().peek(&(id, self.name)).copied());
+        Ok(Extent::of(size.unwrap_or(0)))
+    }
+
+    fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
+        let item = inode.item();
+        let Some(id) = item.object().filter(|_| item.class == Class::File) else { return Ok(None) };
+        let table = Table::of(&**cx.connector, id, "")?;
+        let is_small = table.bytes() <= SIZED_BYTES_MAX;
+        let text = TableText::new(cx.connector.clone(), table, self.dialect);
+        let (sizes, key) = (cx.buffers.get::<Sizes>(), (id, self.name));
+        match is_small.then(|| text.size()).transpose()? {
+            Some(size) => sizes.0.lock().put(key, size),
+            // Of a dataset that was smaller.
+            None => sizes.0.lock().pop(&key),
+        };
+        Ok(Some(Box::new(text)))
+    }
+}
+
+impl Bytes for TableText {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        TableText::read(self, offset, buf)
+    }
+
+    fn size(&self) -> Result<u64> {
+        TableText::size(self)
+    }
+}

@@ -1,0 +1,214 @@
+//! Datasets as text: a value a line, tables with columns, JSON lines.
+//!
+//! | dataset | rows | columns |
+//! |---|---|---|
+//! | compound | its elements | members, those of nested compounds joined by a dot |
+//! | other, 0 or 1 dimensions | its elements | one |
+//! | other, more dimensions | rows of the last dimension | elements of a row |
+//!
+//! ```text
+//! dialect  cells and lines      rows  which elements a row has
+//! times    numbers as times     text  a whole table as the bytes of a file
+//! ```
+
+mod dialect;
+mod rows;
+mod text;
+mod times;
+
+pub use dialect::Dialect;
+pub use text::TableText;
+
+use super::defined::parse_selection;
+use super::npy::build;
+use super::npy_descr;
+use super::value::json_value;
+use crate::base::datatype::{Class, Datatype};
+use crate::base::{Address, Error, Result};
+use crate::connector::{Connector, Limited, ObjectId, Value};
+use rows::Rows;
+use std::ops::Range;
+use times::Times;
+
+/// Most columns of a table.
+const COLUMNS_MAX: u64 = 1 << 20;
+/// Most bytes of the elements of one row.
+const ROW_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of elements that are read at once, about.
+const BATCH_BYTES: u64 = 1 << 20;
+/// Most bytes of the text of one batch.
+const BATCH_TEXT_MAX: u64 = 256 << 20;
+
+/// A column: a member of each element, or the element itself.
+struct Column {
+    /// Names of members, joined by dots; empty: the element itself.
+    name: Vec<u8>,
+    /// First byte in the element.
+    offset: usize,
+    datatype: Datatype,
+    times: Option<Times>,
+}
+
+/// A dataset, or a block of it, as a table.
+pub struct Table {
+    id: ObjectId,
+    datatype: Datatype,
+    columns: Vec<Column>,
+    rows: Rows,
+}
+
+impl Table {
+    /// The elements of the dataset `id` in `selection` (empty: all). Errors: `EINVAL`, no such
+    /// selection; `EFBIG`, a row has too many columns or bytes; `EOPNOTSUPP`, there are none.
+    pub fn of(connector: &dyn Connector, id: ObjectId, selection: &str) -> Result<Table> {
+        let d = connector.dataset(id)?;
+        let Some(dims) = d.shape.dims() else {
+            return Err(Error::refused(libc::EOPNOTSUPP, "it has a null dataspace, and so no elements"));
+        };
+        let block = parse_selection(selection, dims)?;
+        let times = Times::of(connector, id, &d.datatype)?;
+        let mut columns = Vec::new();
+        add_columns(&d.datatype, Vec::new(), 0, times.as_ref(), &mut columns)?;
+        let of_elements = matches!(d.datatype.class, Class::Compound(_));
+        let rows = Rows::new(dims, &block, of_elements || dims.len() < 2);
+        let large = |what| Error::refused(libc::EFBIG, format!("a row has too many {what} for a table"));
+        if rows.len().saturating_mul(columns.len() as u64) > COLUMNS_MAX {
+            return Err(large("columns"));
+        }
+        if rows.len().saturating_mul(d.datatype.element_size()) > ROW_BYTES_MAX {
+            return Err(large("bytes"));
+        }
+        Ok(Table { id, datatype: d.datatype, columns, rows })
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> u64 {
+        self.rows.count()
+    }
+
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> u64 {
+        self.rows().saturating_mul(self.rows.len()).saturating_mul(self.datatype.element_size())
+    }
+
+    /// Rows that are read at once.
+    fn batch(&self) -> u64 {
+        let bytes = self.rows.len().saturating_mul(self.datatype.element_size()).max(1);
+        BATCH_BYTES.checked_div(bytes).unwrap_or(1).clamp(1, 1 << 16)
+    }
+
+    /// The line with the names of columns; empty if the elements have no members.
+    pub fn header(&self, dialect: Dialect) -> Vec<u8> {
+        let names = self.columns.iter().map(|column| column.name.as_slice());
+        if self.columns.iter().any(|column| !column.name.is_empty()) { dialect.header(names) } else { Vec::new() }
+    }
+
+    /// Appends the lines of `rows` to `out`.
+    pub fn write(&self, connector: &dyn Connector, rows: Range<u64>, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+        let mut at = rows.start;
+        while at < rows.end {
+            let end = rows.end.min(at.saturating_add(self.batch()));
+            for elements in self.rows.runs(at..end) {
+                let value = connector.elements_in(self.id, elements)?;
+                self.write_value(&value, dialect, out)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Appends the lines of whole rows, whose elements are `value`.
+    fn write_value(&self, value: &Value, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+        let limited = Limited { parts: &*value.parts, limit: BATCH_TEXT_MAX };
+        let mut writer = dialect::Writer::new(dialect, &limited, out);
+        let size = usize::try_from(self.datatype.element_size()).unwrap_or(usize::MAX).max(1);
+        let row = size.saturating_mul(usize::try_from(self.rows.len()).unwrap_or(usize::MAX)).max(1);
+        let several = self.rows.are_lines();
+        for bytes in value.bytes.chunks_exact(row) {
+            writer.begin_row(several);
+            for element in bytes.chunks_exact(size) {
+                for column in &self.columns {
+                    let end = column.offset.saturating_add(usize::try_from(column.datatype.element_size()).unwrap_or(usize::MAX));
+                    let outside = || Error::corrupt("value", Address::UNDEF, "a compound member lies outside its element");
+                    let cell = element.get(column.offset..end).ok_or_else(outside)?;
+                    let text = column.times.as_ref().and_then(|times| times.text(&column.datatype, cell));
+                    writer.cell(&column.name, &column.datatype, cell, text)?;
+                }
+            }
+            writer.end_row(several);
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with all elements as one JSON value, in pieces.
+    pub fn json(&self, connector: &dyn Connector, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let lines = self.rows.lines();
+        for line in 0..lines {
+            let (opened, closed) = self.rows.brackets(line);
+            f(if line > 0 { b",\n" } else { b"" })?;
+            f("[".repeat(opened).as_bytes())?;
+            self.json_line(connector, line, f)?;
+            f("]".repeat(closed).as_bytes())?;
+        }
+        f(if lines == 0 { b"[]\n" } else { b"\n" })
+    }
+
+    fn json_line(&self, connector: &dyn Connector, line: u64, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let elements = self.rows.line(line);
+        let is_list = self.rows.is_list();
+        f(if is_list { b"[" } else { b"" })?;
+        let step = BATCH_BYTES.checked_div(self.datatype.element_size()).unwrap_or(1).max(1);
+        let mut at = elements.start;
+        while at < elements.end {
+            let end = elements.end.min(at.saturating_add(step));
+            let value = connector.elements_in(self.id, at..end)?;
+            let limited = Limited { parts: &*value.parts, limit: BATCH_TEXT_MAX };
+            let text = json_value(&value.elements(), &limited)?;
+            // A list of its own.
+            let inner = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or(&text);
+            f(if at > elements.start { b"," } else { b"" })?;
+            f(inner)?;
+            at = end;
+        }
+        f(if is_list { b"]" } else { b"" })
+    }
+
+    /// Calls `f` with all elements as a numpy file, in pieces. Errors: `EOPNOTSUPP`, numpy has no
+    /// notation for them.
+    pub fn npy(&self, connector: &dyn Connector, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let descr = npy_descr(&self.datatype).filter(|_| !self.datatype.contains_vlen());
+        let descr = descr.ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "numpy has no notation for its elements"))?;
+        let inner = descr.dims.iter().map(|dim| u64::from(*dim));
+        f(&build(&descr.descr, &self.rows.extent().iter().copied().chain(inner).collect::<Vec<_>>()))?;
+        let step = BATCH_BYTES.checked_div(self.datatype.element_size()).unwrap_or(1).max(1);
+        for line in 0..self.rows.lines() {
+            let elements = self.rows.line(line);
+            let mut at = elements.start;
+            while at < elements.end {
+                let end = elements.end.min(at.saturating_add(step));
+                f(&connector.elements_in(self.id, at..end)?.bytes)?;
+                at = end;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The columns of elements of type `t`, which are the members `name` at `offset` of others.
+fn add_columns(t: &Datatype, name: Vec<u8>, offset: usize, times: Option<&Times>, columns: &mut Vec<Column>) -> Result<()> {
+    // The depth of the recursion is that of the datatype message, which its decoder bounds.
+    let Class::Compound(c) = &t.class else {
+        if columns.len() as u64 >= COLUMNS_MAX {
+            return Err(Error::refused(libc::EFBIG, "its elements have too many members for a table"));
+        }
+        let times = times.cloned().or_else(|| Times::of_type(t));
+        columns.push(Column { name, offset, datatype: t.clone(), times });
+        return Ok(());
+    };
+    for member in &c.members {
+        let dot: &[u8] = if name.is_empty() { b"" } else { b"." };
+        let name = [&name, dot, &member.name.bytes].concat();
+        add_columns(&member.datatype, name, offset.saturating_add(member.offset as usize), None, columns)?;
+    }
+    Ok(())
+}
