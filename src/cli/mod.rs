@@ -15,7 +15,8 @@
 //! cp, cat, diff   copy, cat, diff: over what they read    side: objects and local files
 //! ```
 
-pub(crate) mod cat;
+pub(crate) mod attr;
+mod cat;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -88,6 +89,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Status(args) => status::status(&args),
         Command::Cp(args) => copy::copy(&args),
+        Command::Attr(args) => attr::attr(&args),
         Command::Cat(args) => cat::cat(&args),
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),

@@ -70,8 +70,10 @@ pub(crate) enum Command {
     Erase(EraseArgs),
     /// Copy from, to and between HDF5 files without mounting
     Cp(super::side_args::CopyArgs),
-    /// Print the bytes of datasets without mounting
+    /// Print datasets as text or in other forms without mounting
     Cat(super::side_args::CatArgs),
+    /// Show, set or remove attributes without mounting
+    Attr(super::attr_args::AttrArgs),
     /// Compare HDF5 objects with each other or with local files
     Diff(super::side_args::DiffArgs),
     /// Check or show configuration files

@@ -16,6 +16,7 @@
 
 mod applicable;
 pub(crate) mod args;
+pub(crate) mod attr_args;
 pub(crate) mod catalog;
 pub(crate) mod create;
 pub(crate) mod effective;

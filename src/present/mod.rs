@@ -3,6 +3,7 @@
 //! Shared by every kind of container. Knows the container model, and no file system.
 
 mod aspects;
+mod attribute_value;
 pub(crate) mod attributes;
 mod ddl;
 mod decimal;
@@ -43,6 +44,7 @@ pub mod fuzzing {
 }
 
 pub use aspects::{aspect_name, aspect_text};
+pub use attribute_value::attribute_value;
 pub use ddl::text;
 pub use defined::{defined_json, defined_len, defined_values};
 pub use defined_fact::{DefinedTexts, is_defined_fact};

@@ -3,6 +3,7 @@
 //! Errors have their reasons. No kernel shows the file systems of both sides, so stale copies are
 //! not noted.
 
+mod attributes;
 mod chunks;
 mod differences;
 mod links;

@@ -31,7 +31,7 @@ pub use dataset::{
 #[cfg(test)]
 pub use datatype::parse_datatype;
 pub use datatype::parse_datatype_in;
-pub use elements::parse_value;
+pub use elements::{from_json, parse_value};
 pub use lost::{has_lost_bytes, has_lost_element};
 pub use map::map_types;
 pub use named_types::{TypeUse, parse_names, parse_types};
