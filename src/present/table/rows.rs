@@ -90,7 +90,7 @@ impl Rows {
         let wanted = elements(rows.start)..elements(rows.end);
         if self.is_dense() {
             let first = self.line(0).start;
-            return Vec::from([first.saturating_add(wanted.start)..first.saturating_add(wanted.end)]);
+            return std::iter::once(first.saturating_add(wanted.start)..first.saturating_add(wanted.end)).collect();
         }
         let mut runs = Vec::new();
         let mut at = wanted.start;
