@@ -180,5 +180,8 @@ fn attributes_and_the_control_directory() {
     assert!(names(&fs, ROOT, 100).is_empty(), ".h5dir is not listed");
     let control = fs.lookup(ROOT, b".h5dir").unwrap().attr.ino;
     let shown: Vec<_> = names(&fs, control, 2).into_iter().map(|(n, ..)| n).collect();
-    assert_eq!(shown, [&b"attrs"[..], b"chunks", b"defined", b"exact", b"json", b"log", b"metrics", b"npy", b"status"]);
+    assert_eq!(
+        shown,
+        [&b"attrs"[..], b"chunks", b"csv", b"defined", b"exact", b"json", b"jsonl", b"log", b"metrics", b"npy", b"status", b"text", b"tsv"]
+    );
 }

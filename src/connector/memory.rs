@@ -300,7 +300,7 @@ impl Connector for MemoryConnector {
     fn elements_in(&self, id: ObjectId, elements: Range<u64>) -> Result<Value> {
         let value = self.elements(id)?;
         let range = byte_range(&value.datatype, &elements)?;
-        let bytes = value.bytes.get(range).ok_or_else(|| Error::refused(libc::EINVAL, "the dataset has fewer elements"))?.to_vec();
+        let bytes = value.bytes.get(range).ok_or_else(|| Error::refused(libc::EIO, "the dataset has fewer elements than it had"))?.to_vec();
         Ok(Value { shape: list_of(&elements), bytes, ..value })
     }
 

@@ -145,6 +145,35 @@ def views(t, options, path, target):
         t.equal(lines, (sum(range(5000)),), "DuckDB reads JSON lines")
 
 
+def one_string_for_all(path):
+    """200,000 elements that are one string of 16 MiB: 3 TB of text in a file of 20 MiB."""
+    with h5py.File(path, "w") as f:
+        d = f.create_dataset("d", (200_000,), h5py.string_dtype())
+        d[0] = "x" * (16 << 20)
+        d[1:] = "y"
+        offset = d.id.get_offset()
+    with open(path, "r+b") as f:
+        f.seek(offset)
+        descriptor = f.read(16)
+        f.seek(offset)
+        f.write(descriptor * 200_000)
+
+
+def hostile(t, options, path):
+    one_string_for_all(path)
+    row = b"x" * (16 << 20) + b"\n"
+    first = subprocess.run([options.bin, "cat", "--csv", "-n", "1", f"{path}:/d"], stdout=subprocess.PIPE).stdout
+    t.check(first == row, "the first row")
+    with harness.mounted(options.bin, path) as mount:
+        with open(f"{mount}/.h5dir/csv/d.csv", "rb") as f:
+            t.equal(os.fstat(f.fileno()).st_size, 0, "the size is not sought")
+            f.seek(2 * len(row) - 2)
+            t.equal(f.read(4), b"x\nxx", "the third row")
+        daemons = subprocess.run(["pgrep", "-f", mount], stdout=subprocess.PIPE).stdout.split()
+        peaks = [int(line.split()[1]) for pid in daemons for line in open(f"/proc/{pid.decode()}/status") if line.startswith("VmHWM")]
+        t.check(peaks and max(peaks) < 400 << 10, f"memory of the mount: {peaks} KiB")
+
+
 def main():
     options = harness.arguments(__doc__)
     options.bin = os.path.abspath(options.bin)
@@ -156,6 +185,7 @@ def main():
         forms(t, options, path)
         views(t, options, path, path)
         views(t, options, path, container)
+        hostile(t, options, os.path.join(place, "hostile.h5"))
     t.finish()
 
 

@@ -306,7 +306,7 @@ impl Connector for IodConnector {
         let d = self.dataset_of(&state, number)?;
         let range = byte_range(&d.datatype, &elements)?;
         if range.end as u64 > d.size {
-            return Err(Error::refused(libc::EINVAL, "the dataset has fewer elements"));
+            return Err(Error::refused(libc::EIO, "the dataset has fewer elements than it had"));
         }
         let mut bytes = vec![0; range.len()];
         self.read_elements(&state, &d, range.start as u64, &mut bytes)?;

@@ -67,7 +67,7 @@ pub fn elements_in(connector: &NativeConnector, id: ObjectId, elements: Range<u6
     let range = byte_range(&d.datatype, &elements)?;
     let mut bytes = vec![0; range.len()];
     if d.bytes.read(&connector.options.environment, range.start as u64, &mut bytes)? != bytes.len() {
-        return Err(Error::refused(libc::EINVAL, "the dataset has fewer elements"));
+        return Err(Error::refused(libc::EIO, "the dataset has fewer elements than it had"));
     }
     Ok(Value { datatype: d.datatype.clone(), committed: false, shape: list_of(&elements), bytes, parts: connector.parts(id.file)? })
 }

@@ -17,8 +17,8 @@ pub enum Form {
     Npy,
 }
 
-/// Rows of which the text is passed on at once.
-const ROWS: u64 = 4096;
+/// Bytes of text that are passed on at once, about.
+const PIECE_BYTES: usize = 1 << 20;
 
 impl ObjectModel {
     /// Passes the elements in `selection` (empty: all) to `f` in pieces. `rows`: of so many rows,
@@ -41,11 +41,9 @@ impl ObjectModel {
         let (wanted, mut text) = (rows(table.rows()), Vec::new());
         let mut at = wanted.start;
         while at < wanted.end {
-            let end = wanted.end.min(at.saturating_add(ROWS));
             text.clear();
-            table.write(connector, at..end, dialect, &mut text)?;
+            at = table.write(connector, at..wanted.end, dialect, PIECE_BYTES, &mut text)?;
             f(&text)?;
-            at = end;
         }
         Ok(())
     }

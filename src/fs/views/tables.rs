@@ -2,8 +2,8 @@
 //! on.
 //!
 //! The text is made as it is read, and the page cache is bypassed. Opening a dataset of at most 32
-//! MiB finds the size of its text, which the file then shows. Files of larger ones, and those that
-//! were not opened, show a size of 0.
+//! MiB finds the size of its text, which the file then shows, up to 128 MiB. Files of larger ones,
+//! and those that were not opened, show a size of 0.
 
 use super::bytes::Bytes;
 use super::context::Context;
@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// Most bytes of elements of a file whose size is found when it is opened.
 const SIZED_BYTES_MAX: u64 = 32 << 20;
+/// Largest such size, bytes.
+const SIZE_MAX: u64 = 128 << 20;
 /// Files whose sizes are kept.
 const SIZES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
@@ -107,7 +109,7 @@ impl View for Tables {
         let is_small = table.bytes() <= SIZED_BYTES_MAX;
         let text = TableText::new(cx.connector.clone(), table, self.dialect);
         let (sizes, key) = (cx.buffers.get::<Sizes>(), (id, self.name));
-        match is_small.then(|| text.size()).transpose()? {
+        match if is_small { text.size_within(SIZE_MAX)? } else { None } {
             Some(size) => sizes.0.lock().put(key, size),
             // Of a dataset that was smaller.
             None => sizes.0.lock().pop(&key),
@@ -122,6 +124,6 @@ impl Bytes for TableText {
     }
 
     fn size(&self) -> Result<u64> {
-        TableText::size(self)
+        Ok(self.size_within(u64::MAX)?.unwrap_or(u64::MAX))
     }
 }

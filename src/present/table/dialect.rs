@@ -88,6 +88,7 @@ fn needs_quotes(text: &[u8]) -> bool {
 /// Writes rows.
 pub(super) struct Writer<'a> {
     dialect: Dialect,
+    limited: &'a Limited<'a>,
     renderer: Renderer<'a>,
     out: &'a mut Vec<u8>,
     /// Cells of the row so far.
@@ -100,12 +101,21 @@ impl<'a> Writer<'a> {
     /// Appends to `out`.
     pub(super) fn new(dialect: Dialect, limited: &'a Limited<'a>, out: &'a mut Vec<u8>) -> Self {
         let renderer = Renderer::new(limited, dialect == Dialect::JsonLines);
-        Writer { dialect, renderer, out, cells: 0, named: false, number: String::new() }
+        Writer { dialect, limited, renderer, out, cells: 0, named: false, number: String::new() }
+    }
+
+    /// Bytes so far.
+    pub(super) fn len(&self) -> usize {
+        self.out.len()
     }
 
     /// Begins a row; `list`: of several elements.
     pub(super) fn begin_row(&mut self, list: bool) {
         self.cells = 0;
+        // The limit is that of a row.
+        let out = std::mem::take(&mut self.renderer.out);
+        self.renderer = Renderer::new(self.limited, self.dialect == Dialect::JsonLines);
+        self.renderer.out = out;
         if self.dialect == Dialect::JsonLines && list {
             self.out.push(b'[');
         }

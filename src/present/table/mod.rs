@@ -36,8 +36,10 @@ const COLUMNS_MAX: u64 = 1 << 20;
 const ROW_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of elements that are read at once, about.
 const BATCH_BYTES: u64 = 1 << 20;
-/// Most bytes of the text of one batch.
-const BATCH_TEXT_MAX: u64 = 256 << 20;
+/// Elements with parts outside of them that are read at once.
+const BATCH_PARTS: u64 = 256;
+/// Most bytes of the text of one row, and of the parts of a batch as JSON.
+const TEXT_MAX: u64 = 64 << 20;
 
 /// A column: a member of each element, or the element itself.
 struct Column {
@@ -93,8 +95,18 @@ impl Table {
 
     /// Rows that are read at once.
     fn batch(&self) -> u64 {
-        let bytes = self.rows.len().saturating_mul(self.datatype.element_size()).max(1);
-        BATCH_BYTES.checked_div(bytes).unwrap_or(1).clamp(1, 1 << 16)
+        self.elements_at_once().checked_div(self.rows.len()).unwrap_or(1).clamp(1, 1 << 16)
+    }
+
+    /// Elements that are read at once.
+    fn elements_at_once(&self) -> u64 {
+        let all = BATCH_BYTES.checked_div(self.datatype.element_size()).unwrap_or(1).max(1);
+        if self.has_parts() { all.min(BATCH_PARTS) } else { all }
+    }
+
+    /// True if an element may have parts of any length outside of it.
+    fn has_parts(&self) -> bool {
+        self.datatype.contains_vlen() || self.datatype.contains_reference()
     }
 
     /// The line with the names of columns; empty if the elements have no members.
@@ -103,28 +115,36 @@ impl Table {
         if self.columns.iter().any(|column| !column.name.is_empty()) { dialect.header(names) } else { Vec::new() }
     }
 
-    /// Appends the lines of `rows` to `out`.
-    pub fn write(&self, connector: &dyn Connector, rows: Range<u64>, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+    /// Appends the lines of `rows` to `out`, as far as it has less than `most` bytes. Returns the
+    /// row that is next.
+    pub fn write(&self, connector: &dyn Connector, rows: Range<u64>, dialect: Dialect, most: usize, out: &mut Vec<u8>) -> Result<u64> {
         let mut at = rows.start;
         while at < rows.end {
             let end = rows.end.min(at.saturating_add(self.batch()));
             for elements in self.rows.runs(at..end) {
                 let value = connector.elements_in(self.id, elements)?;
-                self.write_value(&value, dialect, out)?;
+                at = at.saturating_add(self.write_value(&value, dialect, most, out)?);
+                if out.len() >= most {
+                    return Ok(at);
+                }
             }
             at = end;
         }
-        Ok(())
+        Ok(at)
     }
 
-    /// Appends the lines of whole rows, whose elements are `value`.
-    fn write_value(&self, value: &Value, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
-        let limited = Limited { parts: &*value.parts, limit: BATCH_TEXT_MAX };
-        let mut writer = dialect::Writer::new(dialect, &limited, out);
+    /// Appends the lines of whole rows, whose elements are `value`, as far as `out` has less than
+    /// `most` bytes. Returns how many.
+    fn write_value(&self, value: &Value, dialect: Dialect, most: usize, out: &mut Vec<u8>) -> Result<u64> {
+        let limited = Limited { parts: &*value.parts, limit: TEXT_MAX };
+        let (mut writer, mut done) = (dialect::Writer::new(dialect, &limited, out), 0u64);
         let size = usize::try_from(self.datatype.element_size()).unwrap_or(usize::MAX).max(1);
         let row = size.saturating_mul(usize::try_from(self.rows.len()).unwrap_or(usize::MAX)).max(1);
         let several = self.rows.are_lines();
         for bytes in value.bytes.chunks_exact(row) {
+            if writer.len() >= most {
+                break;
+            }
             writer.begin_row(several);
             for element in bytes.chunks_exact(size) {
                 for column in &self.columns {
@@ -136,8 +156,9 @@ impl Table {
                 }
             }
             writer.end_row(several);
+            done = done.saturating_add(1);
         }
-        Ok(())
+        Ok(done)
     }
 
     /// Calls `f` with all elements as one JSON value, in pieces.
@@ -157,12 +178,12 @@ impl Table {
         let elements = self.rows.line(line);
         let is_list = self.rows.is_list();
         f(if is_list { b"[" } else { b"" })?;
-        let step = BATCH_BYTES.checked_div(self.datatype.element_size()).unwrap_or(1).max(1);
+        let step = self.elements_at_once();
         let mut at = elements.start;
         while at < elements.end {
             let end = elements.end.min(at.saturating_add(step));
             let value = connector.elements_in(self.id, at..end)?;
-            let limited = Limited { parts: &*value.parts, limit: BATCH_TEXT_MAX };
+            let limited = Limited { parts: &*value.parts, limit: TEXT_MAX };
             let text = json_value(&value.elements(), &limited)?;
             // A list of its own.
             let inner = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or(&text);

@@ -1,6 +1,6 @@
 //! A whole table as the bytes of a file, read at any offset.
 //!
-//! Lines have no fixed length, so offsets of blocks of rows are noted as far as the text was made.
+//! Lines have no fixed length, so rows and offsets of blocks are noted as far as the text was made.
 //! A read beyond that makes the text up to there.
 
 use super::{Dialect, Table};
@@ -8,6 +8,9 @@ use crate::base::Result;
 use crate::connector::Connector;
 use parking_lot::Mutex;
 use std::sync::Arc;
+
+/// Bytes of text of a block, about: it ends with the row that reaches them.
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// See the module's description.
 pub struct TableText {
@@ -18,59 +21,57 @@ pub struct TableText {
 }
 
 /// How far the text was made.
-#[derive(Default)]
 struct Progress {
-    /// First byte of each block, and of the one that is made next.
-    starts: Vec<u64>,
+    /// First byte and first row of each block, and of the one that is made next.
+    starts: Vec<(u64, u64)>,
     /// The block that was made last.
     block: Option<(usize, Arc<Vec<u8>>)>,
+    /// The last of `starts` is the end.
+    ended: bool,
 }
 
 impl TableText {
     /// The text of `table`.
     pub fn new(connector: Arc<dyn Connector>, table: Table, dialect: Dialect) -> TableText {
-        TableText { connector, table, dialect, progress: Mutex::new(Progress { starts: vec![0], block: None }) }
+        TableText { connector, table, dialect, progress: Mutex::new(Progress { starts: vec![(0, 0)], block: None, ended: false }) }
     }
 
-    fn blocks(&self) -> u64 {
-        self.table.rows().div_ceil(self.table.batch()).max(1)
-    }
-
-    /// The text of block `number`; the first one has the header.
-    fn make(&self, number: u64) -> Result<Vec<u8>> {
+    /// The text of the block that begins with `row`, and the row after it; the first block has the
+    /// header.
+    fn make(&self, number: usize, row: u64) -> Result<(Vec<u8>, u64)> {
         let mut out = if number == 0 { self.table.header(self.dialect) } else { Vec::new() };
-        let start = number.saturating_mul(self.table.batch());
-        let end = start.saturating_add(self.table.batch()).min(self.table.rows());
-        self.table.write(&*self.connector, start..end, self.dialect, &mut out)?;
-        Ok(out)
+        let next = self.table.write(&*self.connector, row..self.table.rows(), self.dialect, BLOCK_BYTES, &mut out)?;
+        Ok((out, next))
     }
 
-    /// The block that has byte `offset`, and its first byte; `None`: the text ends before it.
+    /// The block that has byte `offset`, and its first byte; `None`: the text ends before it, or
+    /// the container changed and it is shorter than it was.
     fn block_at(&self, offset: u64) -> Result<Option<(u64, Arc<Vec<u8>>)>> {
         let mut progress = self.progress.lock();
         loop {
-            // Empty blocks begin where the next one does.
-            let number = progress.starts.partition_point(|start| *start <= offset).saturating_sub(1);
-            let start = progress.starts.get(number).copied().unwrap_or(0);
+            let number = progress.starts.partition_point(|(start, _)| *start <= offset).saturating_sub(1);
+            let (start, row) = progress.starts.get(number).copied().unwrap_or_default();
             let is_new = number.saturating_add(1) == progress.starts.len();
-            if is_new && number as u64 >= self.blocks() {
+            if is_new && progress.ended {
                 return Ok(None);
             }
             let made = progress.block.as_ref().filter(|(made, _)| *made == number).map(|(_, text)| text.clone());
             let text = match made {
                 Some(text) => text,
-                None => Arc::new(self.make(number as u64)?),
+                None => {
+                    let (text, next) = self.make(number, row)?;
+                    if is_new {
+                        progress.starts.push((start.saturating_add(text.len() as u64), next));
+                        progress.ended = next >= self.table.rows();
+                    }
+                    Arc::new(text)
+                }
             };
             progress.block = Some((number, text.clone()));
-            let end = start.saturating_add(text.len() as u64);
-            if is_new {
-                progress.starts.push(end);
-            }
-            if offset < end {
+            if offset < start.saturating_add(text.len() as u64) {
                 return Ok(Some((start, text)));
             }
             if !is_new {
-                // The container changed: the text is shorter than it was.
                 return Ok(None);
             }
         }
@@ -93,9 +94,9 @@ impl TableText {
         Ok(done)
     }
 
-    /// Size, bytes. Makes all of the text the first time.
-    pub fn size(&self) -> Result<u64> {
-        let _ = self.block_at(u64::MAX)?;
-        Ok(self.progress.lock().starts.last().copied().unwrap_or(0))
+    /// Size, bytes; `None`: it is larger than `most`. Makes the text up to there the first time.
+    pub fn size_within(&self, most: u64) -> Result<Option<u64>> {
+        let is_larger = self.block_at(most)?.is_some();
+        Ok((!is_larger).then(|| self.progress.lock().starts.last().map_or(0, |(end, _)| *end)))
     }
 }
