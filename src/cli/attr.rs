@@ -27,7 +27,7 @@ pub(crate) fn attr(args: &AttrArgs) -> Result<(), Failure> {
 }
 
 /// The object of an open container that is meant, and its container.
-fn open(target: &AttrTarget, writable: bool) -> Result<(Arc<Container>, ObjectModel), Failure> {
+pub(super) fn open_object(target: &AttrTarget, writable: bool) -> Result<(Arc<Container>, ObjectModel), Failure> {
     let Argument::Object { file, path } = Argument::parse(&target.object) else {
         let name = escaped_bytes(target.object.as_bytes());
         return Err(Failure::new(Exit::Usage, format!("{name} is no object of an HDF5 file; write FILE:/PATH, for the root FILE:/")));
@@ -42,7 +42,7 @@ fn open(target: &AttrTarget, writable: bool) -> Result<(Arc<Container>, ObjectMo
     Ok((container, model))
 }
 
-fn failure(target: &AttrTarget, e: &io::Error) -> Failure {
+pub(super) fn failure(target: &AttrTarget, e: &io::Error) -> Failure {
     let missing = matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
     let hint = if missing { "; 'h5dir ls -R FILE' lists the paths of a file" } else { "" };
     let exit = if missing { Exit::Path } else { Exit::General };
@@ -50,7 +50,7 @@ fn failure(target: &AttrTarget, e: &io::Error) -> Failure {
 }
 
 fn get(target: &AttrTarget, name: Option<&OsString>) -> Result<(), Failure> {
-    let (_container, object) = open(target, false)?;
+    let (_container, object) = open_object(target, false)?;
     let failed = |e| failure(target, &io_error(&e));
     let mut out = io::BufWriter::new(io::stdout().lock());
     let printed = match name {
@@ -78,7 +78,7 @@ fn get(target: &AttrTarget, name: Option<&OsString>) -> Result<(), Failure> {
 }
 
 fn change(target: &AttrTarget, f: &dyn Fn(&ObjectModel) -> crate::base::Result<()>) -> Result<(), Failure> {
-    let (container, object) = open(target, true)?;
+    let (container, object) = open_object(target, true)?;
     let changed = f(&object).map_err(|e| failure(target, &io_error(&e)));
     drop(object);
     let closed = container.operations.shutdown().map_err(|e| Failure::new(Exit::General, e.to_string()));

@@ -43,6 +43,7 @@ pub(crate) mod side;
 pub(crate) mod space;
 pub(crate) mod stat;
 pub(crate) mod status;
+mod summary;
 pub(crate) mod text;
 pub(crate) mod tree;
 pub(crate) mod tx;
@@ -91,6 +92,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Cp(args) => copy::copy(&args),
         Command::Attr(args) => attr::attr(&args),
         Command::Cat(args) => cat::cat(&args),
+        Command::Summary(args) => summary::summary(&args),
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),

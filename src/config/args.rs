@@ -73,7 +73,11 @@ pub(crate) enum Command {
     /// Print datasets as text or in other forms without mounting
     Cat(super::side_args::CatArgs),
     /// Show, set or remove attributes without mounting
+    #[command(after_help = EXIT_CODES)]
     Attr(super::attr_args::AttrArgs),
+    /// Show statistics of the numbers of a dataset without mounting
+    #[command(after_help = EXIT_CODES)]
+    Summary(super::attr_args::SummaryArgs),
     /// Compare HDF5 objects with each other or with local files
     Diff(super::side_args::DiffArgs),
     /// Check or show configuration files

@@ -1,27 +1,18 @@
-//! Arguments of `h5dir attr`.
+//! Arguments of `h5dir attr` and `h5dir summary`.
 
 use super::side_args::ExternalArgs;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 
-/// Examples after the help.
-const EXAMPLES: &str = "Examples:
-  h5dir attr get data.h5:/run1/temperature units
-  h5dir attr set data.h5:/run1/temperature gain 5            # an int64
-  h5dir attr set data.h5:/run1/temperature gain 5 --type '<f4'
-  h5dir attr set data.h5:/run1/temperature range '[0, 273.15]'
-  h5dir attr set data.h5:/ title 5 --type str                # a string";
-
 /// Arguments of `h5dir attr`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
 pub(crate) struct AttrArgs {
     /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: AttrCommand,
 }
 
-/// The object whose attributes are meant.
+/// The object that is meant.
 #[derive(Debug, Args)]
 pub(crate) struct AttrTarget {
     #[command(flatten)]
@@ -31,6 +22,22 @@ pub(crate) struct AttrTarget {
     /// The object
     #[arg(value_name = "FILE:/PATH")]
     pub(crate) object: OsString,
+}
+
+/// Arguments of `h5dir summary`.
+#[derive(Debug, Args)]
+pub(crate) struct SummaryArgs {
+    #[command(flatten)]
+    /// The dataset.
+    pub(crate) target: AttrTarget,
+
+    /// Only this block, such as 2:7,0 or :,-1
+    #[arg(short, long, value_name = "SELECTION", allow_hyphen_values = true)]
+    pub(crate) select: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The subcommands of `h5dir attr`.

@@ -6,16 +6,14 @@ use std::ffi::OsString;
 
 /// Help of `h5dir`, which fits on a screen of 24 lines.
 const SCREEN: &str = "\
-{about}
-{usage-heading} {usage}
+{about}. {usage-heading} {usage}
 Commands:
 {subcommands}
-
 Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 17] = [
+const EXAMPLES: [(&str, &[&str]); 19] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -38,6 +36,15 @@ const EXAMPLES: [(&str, &[&str]); 17] = [
             "h5dir defined --mask mask.npy sparse.h5:/run1/image",
         ],
     ),
+    (
+        "attr",
+        &[
+            "h5dir attr get data.h5:/run1/temperature units",
+            "h5dir attr set data.h5:/run1/temperature gain 5",
+            "h5dir attr set --type <f4 data.h5:/run1/temperature gain 5",
+        ],
+    ),
+    ("summary", &["h5dir summary data.h5:/run1/temperature", "h5dir summary --select 0:10,: --json data.h5:/run1/temperature"]),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --log run.h5", "h5dir create --log --log-format=released run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),

@@ -24,6 +24,7 @@ mod numpy;
 pub(crate) mod parse;
 mod references;
 mod region;
+mod statistics;
 mod table;
 pub mod targets;
 #[cfg(test)]
@@ -57,5 +58,6 @@ pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
 pub use parse::{Node, NpyHeader};
 pub use references::is_references_fact;
+pub use statistics::{BARS, Statistics, statistics};
 pub use table::{Dialect, Table, TableText};
 pub use values::{attribute_fits, attribute_raw, attribute_text};

@@ -116,6 +116,26 @@ pub fn float_text(t: &FloatingPoint, bytes: &[u8]) -> Option<String> {
     })
 }
 
+/// The number in `bytes` as a double, which is exact if it has no more digits. `None` when its
+/// fields are too wide.
+pub fn float_value(t: &FloatingPoint, bytes: &[u8]) -> Option<f64> {
+    Some(match float(t, bytes)? {
+        Float::Nan => f64::NAN,
+        Float::Infinite(negative) => {
+            if negative {
+                f64::NEG_INFINITY
+            } else {
+                f64::INFINITY
+            }
+        }
+        Float::Zero(_) => 0.0,
+        Float::Finite(negative, v) => {
+            let size = as_f64(v).map_or_else(|| float_text(t, bytes)?.trim_start_matches('-').parse().ok(), Some)?;
+            if negative { -size } else { size }
+        }
+    })
+}
+
 fn digits(t: &FloatingPoint, v: Binary) -> (Vec<u8>, i64) {
     let layout = (t.mantissa_size, t.exponent_size, t.exponent_bias);
     let is_ieee = t.normalization == Normalization::Implied && t.order != ByteOrder::Vax;

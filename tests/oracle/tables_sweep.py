@@ -145,6 +145,37 @@ def views(t, options, path, target):
         t.equal(lines, (sum(range(5000)),), "DuckDB reads JSON lines")
 
 
+def summaries(t, options, path, target):
+    """Statistics are those of numpy."""
+    def of(name, *more):
+        done = subprocess.run([options.bin, "summary", "--json", *more, f"{target}:/{name}"], stdout=subprocess.PIPE, check=True)
+        return json.loads(done.stdout)
+
+    with h5py.File(path) as f:
+        for name in [name for name in f if name.startswith("number")] + ["line", "cube", "big", "none", "scalar"]:
+            data = f[name][()]
+            found = of(name)
+            kept = np.asarray(data, "f8")[np.isfinite(data)]
+            numbers = data[~np.isnan(data)] if data.dtype.kind == "f" else np.asarray(data)
+            t.equal((found["count"], found["nan"], found["infinite"]),
+                    (data.size, int(np.isnan(data).sum()), int(np.isinf(data).sum())), f"{target}: {name}: counts")
+            if not numbers.size:
+                t.equal((found["min"], found["histogram"]["counts"]), (None, []), f"{name}: of nothing")
+                continue
+            same = [float(found[key]) == float(want) for key, want in (("min", numbers.min()), ("max", numbers.max()))]
+            t.equal(same, [True, True], f"{name}: {found['min']} to {found['max']}")
+            with np.errstate(all="ignore"):
+                t.check(np.isclose(found["mean"], kept.mean(), rtol=1e-9) or not np.isfinite(kept.mean()), f"{name}: mean {found['mean']} {kept.mean()}")
+                t.check(np.isclose(found["std"] or 0, kept.std(), rtol=1e-6) or not np.isfinite(kept.std()), f"{name}: std {found['std']} {kept.std()}")
+            t.equal(sum(found["histogram"]["counts"]), kept.size, f"{name}: histogram")
+        t.equal(of("cube", "-s", "1,:2")["count"], 8, "a block")
+        t.equal(int(of("number >i8")["max"]), int(f["number >i8"][()].max()), "whole numbers keep their digits")
+    done = subprocess.run([options.bin, "summary", f"{target}:/words"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    t.check(done.returncode == 1 and b"no numbers" in done.stderr, f"strings: {done.stderr}")
+    shown = subprocess.run([options.bin, "summary", f"{target}:/big"], stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
+    t.check(len(shown) == 22 and shown[1] == "  elements  300000", f"{shown}")
+
+
 def one_string_for_all(path):
     """200,000 elements that are one string of 16 MiB: 3 TB of text in a file of 20 MiB."""
     with h5py.File(path, "w") as f:
@@ -185,6 +216,8 @@ def main():
         forms(t, options, path)
         views(t, options, path, path)
         views(t, options, path, container)
+        summaries(t, options, path, path)
+        summaries(t, options, path, container)
         hostile(t, options, os.path.join(place, "hostile.h5"))
     t.finish()
 

@@ -27,7 +27,7 @@ use crate::present;
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
 pub use differences::{Difference, ElementBytes};
 pub use links::StoredLink;
-pub use print::{Dialect, Form};
+pub use print::{BARS, Dialect, Form, Statistics};
 use std::io;
 use std::sync::Arc;
 

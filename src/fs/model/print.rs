@@ -3,7 +3,8 @@
 use super::ObjectModel;
 use crate::base::Result;
 pub use crate::present::Dialect;
-use crate::present::Table;
+use crate::present::{self, Table};
+pub use crate::present::{BARS, Statistics};
 use std::ops::Range;
 
 /// A form of elements.
@@ -21,6 +22,12 @@ pub enum Form {
 const PIECE_BYTES: usize = 1 << 20;
 
 impl ObjectModel {
+    /// Statistics of the numbers in `selection` (empty: all). Calls `progress` with the bytes that
+    /// were read.
+    pub fn statistics(&self, selection: &str, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Statistics> {
+        present::statistics(&*self.models.mounted.connector, self.id, selection, progress)
+    }
+
     /// Passes the elements in `selection` (empty: all) to `f` in pieces. `rows`: of so many rows,
     /// those that are wanted; JSON and numpy files have all.
     pub fn print(

@@ -182,22 +182,28 @@ fn infinite(number: &str) -> &str {
     }
 }
 
-/// Writes an element that is a number of the processor. False: it is another one.
-fn write_number(t: &Datatype, bytes: &[u8], out: &mut String) -> bool {
+/// The bits of an element that is a number of the processor; `None`: it is another one.
+pub(in crate::present) fn plain_number(t: &Datatype, bytes: &[u8]) -> Option<u64> {
     let order = match &t.class {
         Class::FixedPoint(f) if f.offset == 0 && u32::from(f.precision) == t.size.saturating_mul(8) => f.order,
         Class::FloatingPoint(f) if is_ieee(f, t.size) => f.order,
-        _ => return false,
+        _ => return None,
     };
     let mut wide = [0u8; 8];
-    let Some(place) = wide.get_mut(..bytes.len()) else { return false };
+    let place = wide.get_mut(..bytes.len()).filter(|_| matches!(t.size, 1 | 2 | 4 | 8))?;
     place.copy_from_slice(bytes);
     match order {
         ByteOrder::LittleEndian => {}
         ByteOrder::BigEndian => place.reverse(),
-        ByteOrder::Vax => return false,
+        ByteOrder::Vax => return None,
     }
-    let (raw, unused) = (u64::from_le_bytes(wide), 64u32.saturating_sub(t.size.saturating_mul(8)));
+    Some(u64::from_le_bytes(wide))
+}
+
+/// Writes an element that is a number of the processor. False: it is another one.
+fn write_number(t: &Datatype, bytes: &[u8], out: &mut String) -> bool {
+    let Some(raw) = plain_number(t, bytes) else { return false };
+    let unused = 64u32.saturating_sub(t.size.saturating_mul(8));
     // Writing to a String does not fail.
     let _ = match (&t.class, t.size) {
         (Class::FixedPoint(f), 1 | 2 | 4 | 8) if f.signed => write!(out, "{}", (raw << unused).cast_signed() >> unused),

@@ -17,6 +17,7 @@ mod text;
 mod times;
 
 pub use dialect::Dialect;
+pub(super) use dialect::plain_number;
 pub use text::TableText;
 
 use super::defined::parse_selection;
@@ -86,6 +87,18 @@ impl Table {
     /// Number of rows.
     pub fn rows(&self) -> u64 {
         self.rows.count()
+    }
+
+    /// Type of its elements.
+    pub fn datatype(&self) -> &Datatype {
+        &self.datatype
+    }
+
+    /// Its elements in runs, each of which is read at once.
+    pub fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let (step, rows) = (self.batch(), self.rows());
+        let at = (0..rows.div_ceil(step)).map(move |n| n.saturating_mul(step)..n.saturating_add(1).saturating_mul(step).min(rows));
+        at.flat_map(|rows| self.rows.runs(rows))
     }
 
     /// Bytes of its elements.
