@@ -1,8 +1,8 @@
 //! `.h5dir/text`, `.h5dir/csv`, `.h5dir/tsv`, `.h5dir/jsonl`: datasets as text, `PATH.txt` and so
 //! on.
 //!
-//! The text is made as it is read, and the page cache is bypassed. Opening a dataset of at most 32
-//! MiB finds the size of its text, which the file then shows, up to 128 MiB. Files of larger ones,
+//! The text is made as it is read, and the page cache is bypassed. Opening a dataset of at most 8
+//! MiB finds the size of its text, which the file then shows, up to 32 MiB. Files of larger ones,
 //! and those that were not opened, show a size of 0.
 
 use super::bytes::Bytes;
@@ -19,9 +19,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// Most bytes of elements of a file whose size is found when it is opened.
-const SIZED_BYTES_MAX: u64 = 32 << 20;
+const SIZED_BYTES_MAX: u64 = 8 << 20;
 /// Largest such size, bytes.
-const SIZE_MAX: u64 = 128 << 20;
+const SIZE_MAX: u64 = 32 << 20;
 /// Files whose sizes are kept.
 const SIZES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
