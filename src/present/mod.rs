@@ -4,6 +4,8 @@
 
 mod aspects;
 pub(crate) mod attributes;
+mod brief;
+mod brief_value;
 mod ddl;
 mod decimal;
 mod defined;
@@ -23,6 +25,7 @@ mod numpy;
 pub(crate) mod parse;
 mod references;
 mod region;
+mod summary;
 pub mod targets;
 #[cfg(test)]
 mod tests;
@@ -42,6 +45,7 @@ pub mod fuzzing {
 }
 
 pub use aspects::{aspect_name, aspect_text};
+pub use brief::cut;
 pub use ddl::text;
 pub use defined::{defined_json, defined_len, defined_values};
 pub use defined_fact::{DefinedTexts, is_defined_fact};
@@ -54,4 +58,5 @@ pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
 pub use parse::{Node, NpyHeader};
 pub use references::is_references_fact;
+pub use summary::{AttributeBrief, ElementsBrief, Summary, attributes_brief, elements_brief, summary};
 pub use values::{attribute_fits, attribute_raw, attribute_text};
