@@ -2,11 +2,11 @@
 //! without mounting.
 
 use super::failure::{Exit, Failure, errno_text, reason};
-use super::ls::ViewError;
 use super::print_error;
 use super::side::argument::Argument;
 use super::side::container::ObjectSource;
 use super::side::{Kind, PIECE_BYTES, Source, opened};
+use super::view::ViewError;
 use crate::base::Error;
 use crate::base::escape::escaped_bytes;
 use crate::config::resolve;

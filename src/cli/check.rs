@@ -2,7 +2,7 @@
 
 use super::failure::{Exit, Failure, reason};
 use super::progress::{ProgressLine, percent};
-use super::{ls, text};
+use super::{text, view};
 use crate::base::escape::{self, escaped};
 use crate::base::remote::is_container;
 use crate::config::args::CheckArgs;
@@ -24,7 +24,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     // 0: a thread for each core.
     let version = args.version.clone().map_or_else(Default::default, |version| version.0);
     let spec = MountSpec { external, version, threads: 0, ..MountSpec::new(&args.file) };
-    let (located, _) = ls::locate_confined(&spec, "check", Level::Error)?;
+    let (located, _) = view::locate_confined(&spec, "check", Level::Error)?;
     let mut line = ProgressLine::new();
     let checked = open::check(located, args.data, &mut |p| {
         line.show(|| format!("{} objects, {} %", p.objects, percent(p.bytes, p.total)));

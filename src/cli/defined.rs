@@ -2,8 +2,8 @@
 //! undefined, without mounting.
 
 use super::failure::{Exit, Failure, reason};
-use super::ls::{ViewError, open_view};
 use super::tree;
+use super::view::{ViewError, open_view};
 use crate::base::element_set::ElementSet;
 use crate::config::args::{DefinedArgs, EraseArgs};
 use crate::config::resolve;
@@ -57,7 +57,7 @@ pub(crate) fn defined(args: &DefinedArgs) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = if args.count {
         writeln!(out, "{}", defined.count)
-    } else if args.view.json {
+    } else if args.view.options.json {
         out.write_all(&text)
     } else {
         defined.print(&mut out)

@@ -1,7 +1,7 @@
 //! `h5dir iod`: versions of a container in an object store, and what is stored in one.
 
 use super::failure::{Exit, Failure, reason};
-use super::{iod_text, iod_versions, ls, text};
+use super::{iod_text, iod_versions, text, view};
 use crate::base::escape;
 use crate::config::iod_args::{IodArgs, IodCommand, IodGcArgs};
 use crate::config::resolve;
@@ -24,7 +24,7 @@ pub(crate) fn iod(args: &IodArgs) -> Result<(), Failure> {
         IodCommand::Dump(args) => (&args.container, args.version.as_ref().map(|v| v.0.clone()).unwrap_or_default()),
     };
     let spec = MountSpec { version, ..MountSpec::new(resolve::absolute_name(container)) };
-    let (located, _) = ls::locate_confined(&spec, "read", Level::Warn)?;
+    let (located, _) = view::locate_confined(&spec, "read", Level::Warn)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut written = Ok(());
     let mut line = |text: &str| {
@@ -62,7 +62,7 @@ const DAY: u64 = 86_400;
 /// Runs `h5dir iod gc`.
 fn collect(args: &IodGcArgs) -> Result<(), Failure> {
     let spec = MountSpec::writable(resolve::absolute_name(&args.container));
-    let (located, _) = ls::locate_confined(&spec, "read", Level::Warn)?;
+    let (located, _) = view::locate_confined(&spec, "read", Level::Warn)?;
     let keep = match args.keep_versions {
         Some(count) => Keep::Versions(count),
         None => Keep::Seconds(u64::from(args.keep.unwrap_or(30)).saturating_mul(DAY)),

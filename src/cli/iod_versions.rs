@@ -1,7 +1,7 @@
 //! `h5dir iod tag`, `diff` and `revert`: names of versions, what differs, and the way back.
 
 use super::failure::{Exit, Failure, reason};
-use super::{iod_text, ls, text};
+use super::{iod_text, text, view};
 use crate::base::Error;
 use crate::base::escape::{self, escaped};
 use crate::config::iod_args::{IodDiffArgs, IodRevertArgs, IodTagArgs};
@@ -16,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 fn located(container: &Path, verb: &str, writable: bool) -> Result<LocatedContainer, Failure> {
     let spec = MountSpec { writable, ..MountSpec::new(resolve::absolute_name(container)) };
-    ls::locate_confined(&spec, verb, Level::Warn).map(|(located, _)| located)
+    view::locate_confined(&spec, verb, Level::Warn).map(|(located, _)| located)
 }
 
 /// What cannot be done with a container is no trouble with it.

@@ -2,7 +2,7 @@
 
 use super::failure::{Exit, Failure, reason};
 use super::progress::{ProgressLine, percent};
-use super::{copy, file_commands, ls, process};
+use super::{copy, file_commands, process, view};
 use crate::base::Error;
 use crate::base::escape::{self, escaped, escaped_bytes};
 use crate::config::args::{CompactArgs, CreateArgs, DumpLogArgs, ExportLogArgs, LogArgs, LogCommand, RebuildLogArgs, ReplayLogArgs};
@@ -35,7 +35,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
     let target = Target::parse(&args.target);
     let spec = MountSpec { writable: true, ..spec(&target.file) };
     process::catch_ending_signals().map_err(|e| Failure::new(Exit::General, format!("cannot catch signals: {}", reason(&e))))?;
-    let (located, _) = ls::locate_confined(&spec, "compact", Level::Warn)?;
+    let (located, _) = view::locate_confined(&spec, "compact", Level::Warn)?;
     let mut line = ProgressLine::new();
     let path = target.inner.unwrap_or_default();
     let compacted = open::compact(located, &path, &mut |moved, total| {
@@ -66,7 +66,7 @@ pub(crate) fn log(args: &LogArgs) -> Result<(), Failure> {
 
 fn rebuild(args: &RebuildLogArgs) -> Result<(), Failure> {
     let spec = MountSpec { writable: true, ..spec(&args.file) };
-    let (located, _) = ls::locate_confined(&spec, "change", Level::Warn)?;
+    let (located, _) = view::locate_confined(&spec, "change", Level::Warn)?;
     open::rebuild_log(located).map_err(|e| failed("change", &e))
 }
 
@@ -102,7 +102,7 @@ fn replay(args: &ReplayLogArgs) -> Result<(), Failure> {
 
 fn dump(args: &DumpLogArgs) -> Result<(), Failure> {
     let spec = spec(&args.file);
-    let (located, _) = ls::locate_confined(&spec, "read", Level::Error)?;
+    let (located, _) = view::locate_confined(&spec, "read", Level::Error)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut printed = Ok(());
     let dumped = open::dump_log(located, &mut |part| {

@@ -5,7 +5,8 @@
 //!                 control: signals that change or report     metrics_file
 //! config          config: problems, values, schema of configuration files
 //! create, recover file_commands: files that are not mounted
-//! ls, stat        tree: paths inside a container             text: modes, times, names
+//! ls, stat        targets: arguments, brief: lines, facts    tree: paths inside a container
+//!                 view: opens containers, colours            text: modes, times, names
 //! defined, erase  the same, of the elements of a dataset
 //! stat --space    space: bytes of a file
 //! status          status: mounts of this machine, counters of one
@@ -15,9 +16,11 @@
 //! cp, cat, diff   copy, cat, diff: over what they read    side: objects and local files
 //! ```
 
-pub(crate) mod attr;
-mod cat;
+mod attr;
+pub(crate) mod brief;
+pub(crate) mod cat;
 pub(crate) mod check;
+pub(crate) mod colours;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod confine;
@@ -26,6 +29,7 @@ pub(crate) mod copy;
 pub(crate) mod daemon;
 pub(crate) mod defined;
 pub(crate) mod diff;
+pub(crate) mod facts;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
 pub(crate) mod iod;
@@ -44,10 +48,12 @@ pub(crate) mod space;
 pub(crate) mod stat;
 pub(crate) mod status;
 mod summary;
+pub(crate) mod targets;
 pub(crate) mod text;
 pub(crate) mod tree;
 pub(crate) mod tx;
 pub(crate) mod umount;
+pub(crate) mod view;
 
 pub(crate) use failure::{Exit, Failure};
 

@@ -1,7 +1,7 @@
 //! `h5dir stat --space`: live, free and dead bytes of a file.
 
 use super::failure::{Exit, Failure, reason};
-use super::{ls, text};
+use super::{text, view};
 use crate::base::escape::{self, escaped};
 use crate::config::UsageError;
 use crate::config::args::StatArgs;
@@ -17,16 +17,19 @@ const DEAD_PERCENT: u64 = 10;
 
 /// Runs `h5dir stat --space`.
 pub(crate) fn space(args: &StatArgs) -> Result<(), Failure> {
-    let (spec, path) = resolve::view(&args.view)?;
+    let [target] = args.view.targets.as_slice() else {
+        return Err(UsageError("--space counts one file; give one FILE".into()).into());
+    };
+    let (spec, path) = resolve::view_of(target, &args.view.options)?;
     if path.iter().any(|b| *b != b'/') {
         return Err(UsageError("--space counts a whole file; give FILE without a path".into()).into());
     }
     // Only the file itself is read.
     let spec = MountSpec { external: ExternalPolicy::Off, ..spec };
-    let (located, _) = ls::locate_confined(&spec, "read", Level::Error)?;
+    let (located, _) = view::locate_confined(&spec, "read", Level::Error)?;
     let used = open::space(located, &mut |damage| super::print_error(&damage.to_string())).map_err(|e| Failure::open("read", &e))?;
     let mut out = io::stdout().lock();
-    let printed = if args.view.json {
+    let printed = if args.view.options.json {
         writeln!(out, "{}", escape::json(&format!("{:#}", json(&spec, &used))))
     } else {
         print(&spec, &used, &mut out)

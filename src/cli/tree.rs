@@ -130,6 +130,11 @@ pub(crate) fn absolute(path: &[u8]) -> Vec<u8> {
     components(path).iter().fold(b"/".to_vec(), |at, name| join(&at, name))
 }
 
+/// True for the path of the control directory or a file in it.
+pub(crate) fn is_below_control(path: &[u8]) -> bool {
+    path == b"/.h5dir" || path.starts_with(b"/.h5dir/")
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

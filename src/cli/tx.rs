@@ -1,7 +1,7 @@
 //! `h5dir tx`: transactions of several mounts of a container in an object store.
 
 use super::failure::{Exit, Failure, reason};
-use super::ls;
+use super::view;
 use crate::base::escape;
 use crate::config::iod_args::{TxArg, TxArgs, TxCommand};
 use crate::config::resolve;
@@ -49,7 +49,7 @@ fn list(all: &dyn Transactions) -> Result<String, crate::base::Error> {
 /// Opens the container, calls `f` and prints what it returns.
 fn run(container: &Path, f: &mut dyn FnMut(&dyn Transactions) -> Result<String, crate::base::Error>) -> Result<(), Failure> {
     let spec = MountSpec { transaction: Some(TransactionUse::Manage), ..MountSpec::writable(resolve::absolute_name(container)) };
-    let (located, _) = ls::locate_confined(&spec, "change", Level::Error)?;
+    let (located, _) = view::locate_confined(&spec, "change", Level::Error)?;
     let text = open::transactions(located, f).map_err(|e| match e {
         OpenError::Engine { source: crate::base::Error::Refused { reason, .. }, .. } => Failure::new(Exit::General, reason),
         e => Failure::open("change", &e),

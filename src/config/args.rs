@@ -50,10 +50,10 @@ pub(crate) enum Command {
     /// Unmount, and wait until the daemon has ended
     #[command(visible_alias = "unmount", after_help = EXIT_CODES)]
     Umount(UmountArgs),
-    /// List a group without mounting
+    /// List groups without mounting
     #[command(after_help = EXIT_CODES)]
     Ls(LsArgs),
-    /// Show one object without mounting
+    /// Show objects without mounting
     #[command(after_help = EXIT_CODES)]
     Stat(StatArgs),
     /// List the mounts of this machine, or show the counters of one
@@ -180,13 +180,37 @@ pub(crate) struct UmountArgs {
     pub(crate) mountpoint: Option<PathBuf>,
 }
 
-/// Arguments that `ls` and `stat` share.
+/// Arguments of commands that read or change one object.
 #[derive(Debug, Args)]
 pub(crate) struct ViewArgs {
     /// The HDF5 file and a path in it
     #[arg(value_name = "FILE[:/PATH]", value_hint = ValueHint::FilePath)]
     pub(crate) target: OsString,
 
+    #[command(flatten)]
+    /// The options.
+    pub(crate) options: ViewOptions,
+}
+
+/// Arguments that `ls` and `stat` share.
+#[derive(Debug, Args)]
+pub(crate) struct ViewsArgs {
+    /// HDF5 files, containers or directories, and a path in each: *, ? and [...] stand for names
+    #[arg(value_name = "FILE[:/PATH]", value_hint = ValueHint::FilePath, required = true)]
+    pub(crate) targets: Vec<OsString>,
+
+    /// Show it as files: mode, links, owner, group, size, times
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) posix: bool,
+
+    #[command(flatten)]
+    /// The options.
+    pub(crate) options: ViewOptions,
+}
+
+/// Options of commands that read objects.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ViewOptions {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -210,13 +234,17 @@ pub(crate) struct ViewArgs {
 pub(crate) struct LsArgs {
     #[command(flatten)]
     /// Arguments that `ls` and `stat` share.
-    pub(crate) view: ViewArgs,
+    pub(crate) view: ViewsArgs,
 
-    /// Long form: mode, links, owner, group, size, time (UTC), name
+    /// Long form: type, shape, chunks, filters, storage, attributes, name
     #[arg(short)]
     pub(crate) long: bool,
 
-    /// List subdirectories too
+    /// Long form, with the values of attributes in short
+    #[arg(short, long, conflicts_with_all = ["json", "posix"])]
+    pub(crate) attributes: bool,
+
+    /// List all below, as a tree; with --posix a list for each group
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 }
@@ -226,10 +254,10 @@ pub(crate) struct LsArgs {
 pub(crate) struct StatArgs {
     #[command(flatten)]
     /// Arguments that `ls` and `stat` share.
-    pub(crate) view: ViewArgs,
+    pub(crate) view: ViewsArgs,
 
     /// Show live, free and dead bytes of the whole file
-    #[arg(long)]
+    #[arg(long, conflicts_with = "posix")]
     pub(crate) space: bool,
 }
 
@@ -276,7 +304,7 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DefinedArgs {
     #[command(flatten)]
-    /// Arguments that `ls` and `stat` share.
+    /// The object, and options.
     pub(crate) view: ViewArgs,
 
     /// Only elements of this block, as in numpy: 2:7,0,:
@@ -296,7 +324,7 @@ pub(crate) struct DefinedArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EraseArgs {
     #[command(flatten)]
-    /// Arguments that `ls` and `stat` share.
+    /// The object, and options.
     pub(crate) view: ViewArgs,
 
     /// The block, as in numpy: 2:7,0,:

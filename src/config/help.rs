@@ -24,7 +24,7 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
         ],
     ),
     ("umount", &["h5dir umount /mnt/data", "h5dir umount --lazy /mnt/data"]),
-    ("ls", &["h5dir ls -l data.h5:/run1", "h5dir ls -R --json data.h5"]),
+    ("ls", &["h5dir ls -l data.h5:/run1", "h5dir ls -lR data.h5", "h5dir ls -a 'data.h5:/run*/t'"]),
     ("stat", &["h5dir stat data.h5:/run1/temperature", "h5dir stat --json data.h5:/run1", "h5dir stat --space data.h5"]),
     ("status", &["h5dir status", "h5dir status --watch /mnt/data"]),
     ("check", &["h5dir check data.h5", "h5dir check --data --json data.h5"]),

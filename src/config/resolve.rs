@@ -1,6 +1,6 @@
 //! Merges the sources of options, applies defaults, and makes the plan of a mount.
 
-use super::args::{CommonMountArgs, MountArgs, ViewArgs};
+use super::args::{CommonMountArgs, MountArgs, ViewArgs, ViewOptions};
 use super::catalog::Catalog;
 use super::file::{ConfigFile, NamedMount, Trust};
 use super::layers::Layers;
@@ -18,7 +18,7 @@ use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use crate::mirror::{MirrorSpec, Naming};
 use nix::sys::resource::{Resource, getrlimit};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,7 +160,7 @@ fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<
     let spec = MountSpec { create: layers.create.clone().into(), ..spec(&options, Target::parse(&target))? };
     let source = source(&spec);
     let plan = plan(&options, &layers, source, mountpoint)?;
-    let mirror = (is_prefix(&spec.file) || !is_url(&spec.file) && spec.file.is_dir()).then(|| mirror_spec(&options, &spec));
+    let mirror = is_tree(&spec.file).then(|| mirror_spec(&options, &spec));
     if is_prefix(&spec.file) && spec.writable {
         let remedy = "leave out --read-write, or copy the objects to this machine";
         return Err(UsageError(format!("--read-write: the objects of {} are only read; {remedy}", escaped(&spec.file))));
@@ -181,9 +181,14 @@ pub(crate) fn single_options(file: &ConfigFile) -> Result<(), UsageError> {
     resolved("/".into(), "/".into(), Layers::default().with_file(file), None).map(drop)
 }
 
-/// The mirror that `h5dir ls` lists, if `container` names a prefix of objects.
-pub(crate) fn listed_prefix(container: &MountSpec) -> Option<MirrorSpec> {
-    is_prefix(&container.file).then(|| mirror_spec(&MountOptions::default(), container))
+/// The mirror that `h5dir ls` lists, if `container` names a directory or a prefix of objects.
+pub(crate) fn listed_mirror(container: &MountSpec) -> Option<MirrorSpec> {
+    is_tree(&container.file).then(|| mirror_spec(&MountOptions::default(), container))
+}
+
+/// True for the name of a directory or of a prefix of objects.
+fn is_tree(name: &Path) -> bool {
+    is_prefix(name) || !is_url(name) && name.is_dir()
 }
 
 /// The plan of the mount of a directory. Names in it change without a notice; containers are closed
@@ -227,9 +232,14 @@ pub(crate) fn memory_mount(args: &CommonMountArgs, mountpoint: PathBuf) -> Resul
     plan(&layers.merged(), &layers, "h5dir-memory".into(), mountpoint)
 }
 
-/// Resolves the target of `h5dir ls` and `h5dir stat`: the container to open and the path in it.
+/// Resolves the target of a command: the container to open and the path in it.
 pub(crate) fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> {
-    let target = Target::parse(&args.target);
+    view_of(&args.target, &args.options)
+}
+
+/// Resolves one target of `h5dir ls` and `h5dir stat`: the container to open and the path in it.
+pub(crate) fn view_of(target: &OsStr, args: &ViewOptions) -> Result<(MountSpec, Vec<u8>), UsageError> {
+    let target = Target::parse(target);
     let inner = target.inner.unwrap_or_else(|| b"/".to_vec());
     let options = MountOptions {
         external: (args.external != ExternalFiles::Visible).then_some(args.external),

@@ -7,6 +7,7 @@ use super::node::{Node, What};
 use crate::file::names::Pinned;
 use crate::file::read_all;
 use crate::fs::done::Invalidate;
+use crate::fs::model::ObjectModel;
 use crate::fs::open::{Directory, Entry as HostEntry};
 use crate::fs::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, ROOT, Statfs, Whence,
@@ -311,6 +312,13 @@ impl Operations for MirrorFs {
         let names = self.xattr(&node, |path| Ok(xattr::list_deref(path)?.collect::<Vec<_>>()))?;
         let user = names.iter().filter(|name| name.as_bytes().starts_with(b"user."));
         Ok(user.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
+    }
+
+    fn model(&self, ino: Ino) -> FsResult<ObjectModel> {
+        let node = self.node(ino)?;
+        node.what.container().ok_or(Errno(libc::EOPNOTSUPP))?;
+        let (used, inner) = self.enter(&node, false)?;
+        used.open.operations.model(inner)
     }
 
     fn lseek(&self, _ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {

@@ -5,6 +5,8 @@
 mod aspects;
 mod attribute_value;
 pub(crate) mod attributes;
+mod brief;
+mod brief_value;
 mod ddl;
 mod decimal;
 mod defined;
@@ -25,6 +27,7 @@ pub(crate) mod parse;
 mod references;
 mod region;
 mod statistics;
+mod summary;
 mod table;
 pub mod targets;
 #[cfg(test)]
@@ -46,6 +49,7 @@ pub mod fuzzing {
 
 pub use aspects::{aspect_name, aspect_text};
 pub use attribute_value::attribute_value;
+pub use brief::cut;
 pub use ddl::text;
 pub use defined::{defined_json, defined_len, defined_values};
 pub use defined_fact::{DefinedTexts, is_defined_fact};
@@ -59,5 +63,6 @@ pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
 pub use parse::{Node, NpyHeader};
 pub use references::is_references_fact;
 pub use statistics::{BARS, Statistics, statistics};
+pub use summary::{AttributeBrief, ElementsBrief, Summary, attributes_brief, elements_brief, summary};
 pub use table::{Dialect, Table, TableText};
 pub use values::{attribute_fits, attribute_raw, attribute_text};

@@ -138,10 +138,11 @@ fn ls_shows_what_a_mount_shows() {
     let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(lines(output(&["ls", file])), mount.names(""));
     assert_eq!(lines(output(&["ls", &format!("{file}:/group")])), mount.names("group"));
-    let long = output(&["ls", "-l", &format!("{file}:/soft")]);
+    let long = output(&["ls", "-l", "--posix", &format!("{file}:/soft")]);
     assert!(long.contains("own -> ../group/own"), "{long}");
-    let all = output(&["ls", "-R", file]);
-    assert!(all.contains("deeper") && all.contains("third"), "{all}");
+    for all in [output(&["ls", "-R", file]), output(&["ls", "-R", "--posix", file])] {
+        assert!(all.contains("deeper") && all.contains("third"), "{all}");
+    }
 }
 
 #[test]
@@ -172,8 +173,11 @@ fn stat_as_json_agrees_with_the_mount() {
     for name in ["list", "text", "colour", "point"] {
         assert_eq!(got["attributes"][name].as_str().map(str::to_owned), Some(mount.xattr("data", name)), "{name}");
     }
-    let text = output(&["stat", &format!("{}:/data", file.display())]);
+    let text = output(&["stat", "--posix", &format!("{}:/data", file.display())]);
     assert!(text.contains("Size: 3 bytes") && text.contains("list: [1,2,3]"), "{text}");
+    let screen = output(&["stat", &format!("{}:/data", file.display())]);
+    assert!(screen.lines().count() <= 24 && screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    assert!(screen.contains("shape     (3)\n") && screen.contains("  list = [1, 2, 3]\n"), "{screen}");
 }
 
 #[test]
@@ -215,7 +219,8 @@ fn groups_with_several_links_are_visited_once() {
     std::fs::create_dir(&copy).unwrap();
     let file = file.to_str().unwrap();
     let root = format!("{file}:/");
-    assert!(output(&["ls", "-R", file]).contains("\n/b:\n(the same group as /a)\n"));
+    assert!(output(&["ls", "-R", "--posix", file]).contains("\n/b:\n(the same group as /a)\n"));
+    assert!(output(&["ls", "-R", file]).contains(" b  (the same group as /a)\n"));
     assert_eq!(json(&["ls", "-R", "--json", file]).as_array().unwrap().len(), 81);
     assert_eq!(run(&mut h5dir(&["diff", "-r", &root, &root])), (0, String::new()));
     // The second time over the first one.

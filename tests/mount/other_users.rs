@@ -276,12 +276,13 @@ fn odd_names_are_escaped_wherever_they_are_printed() {
     let log = joined(&["--log-file=".as_ref(), odd("mnt").as_ref()]);
     let option = joined(&["--".as_ref(), OsStr::from_bytes(ODD)]);
     let config = joined(&["--config=".as_ref(), config.as_ref()]);
-    let cases: [(&str, &[&OsStr], i32); 17] = [
+    let cases: [(&str, &[&OsStr], i32); 18] = [
         ("ls", &[text.as_ref()], 3),
         ("ls", &[absent.as_ref()], 3),
         ("ls", &[&group], 5),
         ("ls", &["-l".as_ref(), good.as_ref()], 0),
-        ("stat", &[good.as_ref()], 0),
+        ("ls", &["-R".as_ref(), good.as_ref()], 0),
+        ("stat", &["--posix".as_ref(), good.as_ref()], 0),
         ("stat", &[absent.as_ref()], 3),
         ("create", &[good.as_ref()], 3),
         ("recover", &[good.as_ref()], 0),

@@ -218,9 +218,10 @@ def remote_mounts_equal_local_ones(b):
 def commands_read_urls(b):
     path = b.file("walk.h5", make_walk)
     url = b.url("walk.h5")
-    assert b.ok("ls", "-R", url) == b.ok("ls", "-R", path)
+    assert b.ok("ls", "-R", "--posix", url) == b.ok("ls", "-R", "--posix", path)
+    assert b.ok("ls", "-l", url) == b.ok("ls", "-l", path)
     assert b.ok("cat", url + ":/g3/d003") == b.ok("cat", path + ":/g3/d003")
-    facts = [b.ok("stat", target + ":/g2/d002").split(b"Facts:")[1] for target in (url, path)]
+    facts = [b.ok("stat", "--posix", target + ":/g2/d002").split(b"Facts:")[1] for target in (url, path)]
     assert facts[0] == facts[1]
     assert b"no problem" not in b.ok("check", "--data", url)
     copy = os.path.join(b.folder, "copied.h5")
@@ -605,9 +606,9 @@ def s3_takes_credentials_from_environment_and_profiles(b):
         url = "s3://bucket/in a/walk+1.h5"
         endpoint = {"AWS_ENDPOINT_URL": moto.url, "AWS_ALLOW_HTTP": "true"}
         keys = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION": "us-east-1"}
-        expected = b.ok("ls", "-R", path)
+        expected = b.ok("ls", "-R", "--posix", path)
         environment = {**b.environment, **endpoint, **keys}
-        assert b.ok("ls", "-R", url, environment=environment) == expected
+        assert b.ok("ls", "-R", "--posix", url, environment=environment) == expected
         with b.mounted(url + ":/g1", environment=environment) as remote, b.mounted(path + ":/g1") as local:
             assert digest(remote.at) == digest(local.at)
         with b.mounted(url, environment=environment) as m:
@@ -621,12 +622,12 @@ def s3_takes_credentials_from_environment_and_profiles(b):
         with open(os.path.join(b.folder, ".aws/config"), "w") as f:
             f.write(f"[profile test]\nregion = us-east-1\nendpoint_url = {moto.url}\n")
         profile = {**b.environment, "AWS_PROFILE": "test", "AWS_ALLOW_HTTP": "true"}
-        assert b.ok("ls", "-R", url, environment=profile) == expected
+        assert b.ok("ls", "-R", "--posix", url, environment=profile) == expected
         done = b.run("ls", url, environment={**profile, "AWS_PROFILE": "other"})
         assert done.returncode == 3 and b"AWS_PROFILE" in done.stderr, done.stderr
         # Anonymous.
         client.put_object_acl(Bucket="bucket", Key="in a/walk+1.h5", ACL="public-read")
-        assert b.ok("ls", "-R", url, environment={**b.environment, **endpoint, "AWS_SKIP_SIGNATURE": "true"}) == expected
+        assert b.ok("ls", "-R", "--posix", url, environment={**b.environment, **endpoint, "AWS_SKIP_SIGNATURE": "true"}) == expected
         with b.mounted(url, "--anonymous", environment={**b.environment, **endpoint}) as m:
             assert len(os.listdir(m.at)) == 10
         done = b.run("ls", "s3://bucket/none", environment=environment)
@@ -814,7 +815,7 @@ def a_prefix_is_a_tree_like_a_directory(b):
             assert sorted(os.listdir(m.path("sub"))) == ["deep", "fake.h5"]
         names = sorted(os.listdir(top))
         assert b.ok("ls", url, environment=environment).decode().split("\n")[:-1] == names
-        assert b"/sub/deep/c.nc/g:\npacked\n" in b.ok("ls", "-R", url, environment=environment)
+        assert b"/sub/deep/c.nc/g:\npacked\n" in b.ok("ls", "-R", "--posix", url, environment=environment)
         assert b.ok("ls", "s3://bucket", environment=environment) == b"a\nmany\n"
         done = b.run("mount", "--read-write", url, b.folder, environment=environment)
         assert done.returncode == 2 and b"only read" in done.stderr, done

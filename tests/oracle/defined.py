@@ -293,7 +293,7 @@ def command_line():
             assert view_mask("d", (10, 20))[0, 8]
             assert os.stat(os.path.join(MNT, ".h5dir/log")).st_mode & 0o777 == 0o400
             assert "refused" not in open(os.path.join(MNT, ".h5dir/log")).read()
-        assert f"profile: {profile}" in run(H5DIR, "stat", f"{FILE}:/d")
+        assert f"profile: {profile}" in run(H5DIR, "stat", "--posix", f"{FILE}:/d")
         assert run(H5DIR, "defined", f"{FILE}:/d", "--count") == "28\n"
         assert run(H5DIR, "defined", f"{FILE}:/d", "--select", "0,3:7") == "0:1,3:5\n"
         run(H5DIR, "erase", f"{FILE}:/d", "--select", "0,:5")

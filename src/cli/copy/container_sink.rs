@@ -6,7 +6,7 @@
 
 use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
 use crate::base::Error;
-use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error, is_below_control};
+use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error};
 use crate::cli::side::{Kind, Meta};
 use crate::cli::tree;
 use crate::fs::model::{ChunkStorage, Definition, ObjectModel, Original, StoredChunk, io_error};
@@ -53,13 +53,13 @@ impl GroupDirectory {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
         }
         let path = tree::absolute(path);
-        let direct = rules || is_below_control(&path);
+        let direct = rules || tree::is_below_control(&path);
         let map = map_of(container, &held)?.is_some();
         Ok(GroupDirectory { container: container.clone(), held, path, direct, map })
     }
 
     fn is_form(&self) -> bool {
-        is_below_control(&self.path)
+        tree::is_below_control(&self.path)
     }
 
     /// Takes over the lookup reference of `entry`.

@@ -165,7 +165,7 @@ impl ObjectSource {
 
     /// True if it is below `.h5dir`, where files are forms of objects.
     pub(crate) fn is_form(&self) -> bool {
-        is_below_control(&self.path)
+        tree::is_below_control(&self.path)
     }
 
     /// The object as its container models it; `None`: the file is a form of it, or a part.
@@ -186,11 +186,6 @@ impl ObjectSource {
     pub(crate) fn form(&self, path: &[u8]) -> io::Result<ObjectSource> {
         Self::resolve(&self.container, path, true)
     }
-}
-
-/// True for the path of the control directory or a file in it.
-pub(crate) fn is_below_control(path: &[u8]) -> bool {
-    path == b"/.h5dir" || path.starts_with(b"/.h5dir/")
 }
 
 impl Source for ObjectSource {

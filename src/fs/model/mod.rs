@@ -8,6 +8,7 @@ mod chunks;
 mod differences;
 mod links;
 mod print;
+mod summary;
 
 use super::changes::ChangeLog;
 use super::done::Invalidate;
@@ -24,6 +25,7 @@ pub use crate::connector::exchange::Definition;
 use crate::connector::exchange::{self, Object, Slab, Slabs};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
+pub use crate::present::{AttributeBrief, ElementsBrief, Summary, cut};
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
 pub use differences::{Difference, ElementBytes};
 pub use links::StoredLink;

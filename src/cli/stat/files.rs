@@ -1,38 +1,15 @@
-//! `h5dir stat`: shows all metadata of one object without mounting.
+//! All that a mount shows of a file: attributes, facts, extended attributes.
 
-use super::ls::{Owners, ViewError, open_view};
-use super::{Failure, text, tree};
-use crate::base::escape;
-use crate::config::args::StatArgs;
-use crate::config::resolve;
-use crate::config::value::Level;
-use crate::fs::{Attr, Errno, FACT_NAMES, FileKind, JsonTree, MountSpec, Operations};
+use crate::cli::facts::{FACT_PREFIX, USER_PREFIX, fact_json};
+use crate::cli::view::{Owners, ViewError};
+use crate::cli::{text, tree};
+use crate::fs::{Attr, Errno, FACT_NAMES, FileKind, MountSpec, Operations};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
-/// Prefix of extended attributes that h5dir derives.
-const FACT_PREFIX: &[u8] = b"user.h5dir.";
-/// Namespace of all extended attributes of a mount.
-const USER_PREFIX: &[u8] = b"user.";
-
-/// Runs `h5dir stat`.
-pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
-    let (spec, path) = resolve::view(&args.view)?;
-    let (operations, mut owners) = open_view(&spec, "read", Level::Error)?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let result = Report::gather(&*operations, &path).and_then(|report| {
-        if args.view.json {
-            writeln!(out, "{}", escape::json(&format!("{:#}", report.json(&spec))))?
-        } else {
-            report.print(&spec, &mut owners, &mut out)?
-        }
-        Ok(out.flush()?)
-    });
-    result.or_else(|e| e.into_result(&spec, &path))
-}
-
-struct Report {
+/// A file with all that is known of it.
+pub(super) struct Report {
     path: Vec<u8>,
     attr: Attr,
     target: Option<Vec<u8>>,
@@ -41,7 +18,8 @@ struct Report {
 }
 
 impl Report {
-    fn gather(operations: &dyn Operations, path: &[u8]) -> Result<Self, ViewError> {
+    /// Reads all of the file at `path`.
+    pub(super) fn gather(operations: &dyn Operations, path: &[u8]) -> Result<Self, ViewError> {
         let path = tree::absolute(path);
         let failed = |e| ViewError::Path(path.clone(), e);
         let attr = tree::resolve(operations, &path).map_err(failed)?;
@@ -65,7 +43,8 @@ impl Report {
         Ok(report)
     }
 
-    fn print(&self, spec: &MountSpec, owners: &mut Owners, out: &mut dyn Write) -> io::Result<()> {
+    /// Prints it as text.
+    pub(super) fn print(&self, spec: &MountSpec, owners: &mut Owners, out: &mut dyn Write) -> io::Result<()> {
         let a = &self.attr;
         let mut line = |key: &str, value: String| writeln!(out, "{key:>9}: {value}");
         line("File", text::name(spec.file.as_os_str().as_encoded_bytes()))?;
@@ -96,7 +75,8 @@ impl Report {
         Ok(())
     }
 
-    fn json(&self, spec: &MountSpec) -> Value {
+    /// Makes JSON of it.
+    pub(super) fn json(&self, spec: &MountSpec) -> Value {
         let a = &self.attr;
         let pairs = |pairs: &[(Vec<u8>, Vec<u8>)]| -> Map<String, Value> {
             pairs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), text::json(value))).collect()
@@ -124,34 +104,6 @@ impl Report {
     }
 }
 
-/// Facts whose text is never JSON, though it may look like it.
-const TEXT_FACTS: [&str; 6] = ["comment", "fillvalue", "index", "layout", "name", "profile"];
-
-/// A fact as JSON: nested if its text is JSON.
-fn fact_json(name: &[u8], value: &[u8]) -> Value {
-    let is_text = TEXT_FACTS.iter().any(|text| text.as_bytes() == name);
-    // numpy's notation of types is Python.
-    let tree = JsonTree::parse_json(value).ok().filter(|_| !is_text);
-    tree.and_then(|tree| nested(&tree)).unwrap_or_else(|| text::json(value))
-}
-
-/// The tree as JSON; strings that are not UTF-8 become `{"hex": "..."}`. `None`: the name of a
-/// field is not UTF-8, or a number is not finite.
-fn nested(tree: &JsonTree) -> Option<Value> {
-    // The depth of the recursion is the text's, which its parser bounds.
-    Some(match tree {
-        JsonTree::Null => Value::Null,
-        JsonTree::Bool(b) => Value::Bool(*b),
-        JsonTree::Number(n) => Value::Number(n.parse().ok()?),
-        JsonTree::String(s) => text::json(s),
-        JsonTree::Array(items) => Value::Array(items.iter().map(nested).collect::<Option<_>>()?),
-        JsonTree::Object(fields) => {
-            let field = |(name, value): &(Vec<u8>, JsonTree)| Some((String::from_utf8(name.clone()).ok()?, nested(value)?));
-            Value::Object(fields.iter().map(field).collect::<Option<_>>()?)
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,11 +129,6 @@ mod tests {
         let json = report.json(&MountSpec::new("/f.h5"));
         assert_eq!((&json["facts"]["dtype"], &json["attributes"]["units"]), (&"<i4".into(), &"m\u{b2}".into()));
         assert_eq!(json["attributes"]["raw"], json!("\u{0}\u{1}"));
-        assert_eq!((fact_json(b"maxshape", b"[1, null]"), fact_json(b"storage", b"17")), (json!([1, null]), json!(17)));
-        assert_eq!((fact_json(b"dtype", b"<f8"), fact_json(b"fillvalue", b"17")), (json!("<f8"), json!("17")));
-        let bytes = br#"[{"name":"a","value":"\udcb5m"}]"#;
-        assert_eq!(fact_json(b"attributes", bytes), json!([{"name": "a", "value": {"hex": "b56d"}}]));
-        assert_eq!(fact_json(b"dtype", br"[('\udc', '<i4')]"), json!(r"[('\udc', '<i4')]"));
         assert_eq!(Report::gather(&sample(), b"/up").unwrap().json(&MountSpec::new("/f.h5"))["target"], "g/../g");
         assert!(Report::gather(&sample(), b"/none").is_err());
     }
