@@ -1,6 +1,6 @@
 //! Values in short: the first elements, on one line that is safe to print.
 //!
-//! Numbers are as in `value`. Strings are in quotes, lists in brackets and compounds in braces. What
+//! Numbers are as in `value`. Strings are in quotes, lists in brackets, compounds in braces. What
 //! does not fit is left out, and not rendered. Elements too large to be shown are `(N bytes)`.
 
 use super::brief::{MORE, cut, is_bool, is_complex, name_brief};

@@ -89,7 +89,7 @@ impl Object {
         Ok(Object { summary, attributes, elements, members: members.transpose()?, storage })
     }
 
-    /// What is said before the attributes.
+    /// The lines before the attributes.
     fn lines(&self, path: String) -> Vec<(&'static str, String)> {
         let s = &self.summary;
         let mut lines = vec![(s.kind, path)];
