@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Datasets as text: `h5dir cat` and the views text, csv, tsv and jsonl against h5py, as pandas, DuckDB, csv, json and numpy read them."""
 import csv
+import errno
 import io
 import json
 import os
@@ -190,6 +191,25 @@ def one_string_for_all(path):
         f.write(descriptor * 200_000)
 
 
+def endless(t, options, path):
+    """A dataset of 2^60 bytes that were never written: no request lasts."""
+    with h5py.File(path, "w") as f:
+        f.create_dataset("d", (1 << 57,), "<f8", chunks=(1 << 16,))
+    with harness.mounted(options.bin, path) as mount:
+        file = f"{mount}/.h5dir/csv/d.csv"
+        t.equal(subprocess.run(["head", "-c", "8", file], stdout=subprocess.PIPE).stdout, b"0.0\n0.0\n", "its beginning")
+        with open(file, "rb", buffering=0) as f:
+            for at, what in ((1 << 50, lambda: f.read(1)), (0, lambda: os.lseek(f.fileno(), 0, os.SEEK_HOLE)),
+                             (0, lambda: os.lseek(f.fileno(), 0, os.SEEK_DATA))):
+                f.seek(at)
+                try:
+                    t.check(False, f"{what()}: nothing is refused")
+                except OSError as e:
+                    t.equal(e.errno, errno.EFBIG if at else errno.EINVAL, f"at {at}")
+            f.seek(20 << 20)
+            t.equal(f.read(4), b"0.0\n", "not far")
+
+
 def hostile(t, options, path):
     one_string_for_all(path)
     row = b"x" * (16 << 20) + b"\n"
@@ -219,6 +239,12 @@ def main():
         summaries(t, options, path, path)
         summaries(t, options, path, container)
         hostile(t, options, os.path.join(place, "hostile.h5"))
+        endless(t, options, os.path.join(place, "endless.h5"))
+        large, copy = os.path.join(place, "large.h5"), os.path.join(place, "copy.csv")
+        with h5py.File(large, "w") as f:
+            f["d"] = np.random.default_rng(1).random(3_000_000)
+        subprocess.run([options.bin, "cp", f"{large}:/.h5dir/csv/d.csv", copy], check=True, stdin=subprocess.DEVNULL)
+        t.check(harness.read(copy) == cat(options, "--csv", f"{large}:/d"), "a long text is copied")
     t.finish()
 
 

@@ -297,7 +297,7 @@ impl Content for ObjectContent {
     fn size(&self) -> io::Result<u64> {
         let mut size = self.container.meta_of(self.held.ino)?.size;
         if size == 0 {
-            while let Some(range) = self.data_from(size)? {
+            while let Some(range) = self.data_from(size)?.filter(|range| range.end < u64::MAX) {
                 size = range.end;
             }
         }
@@ -315,6 +315,8 @@ impl ObjectContent {
         let start = match seek(offset, Whence::Data) {
             Ok(start) => start,
             Err(Errno(libc::ENXIO)) => return Ok(None),
+            // A text whose end is not known.
+            Err(Errno(libc::EINVAL)) => return Ok(Some(offset..u64::MAX)),
             Err(e) => return Err(error(e)),
         };
         let end = match seek(start, Whence::Hole) {

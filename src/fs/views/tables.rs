@@ -10,7 +10,7 @@ use super::context::Context;
 use super::links::LinkView;
 use super::object;
 use super::view::{Child, Class, Extent, Inode, Item, View, Visit};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present::{Dialect, Table, TableText};
 use lru::LruCache;
@@ -123,7 +123,8 @@ impl Bytes for TableText {
         TableText::read(self, offset, buf)
     }
 
+    /// Errors: `EINVAL`, the text is long, and its size is not known.
     fn size(&self) -> Result<u64> {
-        Ok(self.size_within(u64::MAX)?.unwrap_or(u64::MAX))
+        self.size_within(SIZE_MAX)?.ok_or_else(|| Error::refused(libc::EINVAL, "the size of a long text is not known"))
     }
 }

@@ -1,16 +1,18 @@
 //! A whole table as the bytes of a file, read at any offset.
 //!
 //! Lines have no fixed length, so rows and offsets of blocks are noted as far as the text was made.
-//! A read beyond that makes the text up to there.
+//! A read beyond that makes the text up to there, if that is not far.
 
 use super::{Dialect, Table};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::connector::Connector;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Bytes of text of a block, about: it ends with the row that reaches them.
 const BLOCK_BYTES: usize = 1 << 20;
+/// Most bytes of text that are made for one request.
+const AHEAD_MAX: u64 = 64 << 20;
 
 /// See the module's description.
 pub struct TableText {
@@ -48,7 +50,13 @@ impl TableText {
     /// the container changed and it is shorter than it was.
     fn block_at(&self, offset: u64) -> Result<Option<(u64, Arc<Vec<u8>>)>> {
         let mut progress = self.progress.lock();
+        let made = |progress: &Progress| progress.starts.last().map_or(0, |(end, _)| *end);
+        let before = made(&progress);
         loop {
+            if made(&progress).saturating_sub(before) > AHEAD_MAX {
+                let reason = format!("no text was made up to byte {offset}; read on from byte {before}, or from one near to it");
+                return Err(Error::refused(libc::EFBIG, reason));
+            }
             let number = progress.starts.partition_point(|(start, _)| *start <= offset).saturating_sub(1);
             let (start, row) = progress.starts.get(number).copied().unwrap_or_default();
             let is_new = number.saturating_add(1) == progress.starts.len();
@@ -94,8 +102,10 @@ impl TableText {
         Ok(done)
     }
 
-    /// Size, bytes; `None`: it is larger than `most`. Makes the text up to there the first time.
+    /// Size, bytes; `None`: it is larger than `most`, of at most 64 MiB. Makes the text up to there
+    /// the first time.
     pub fn size_within(&self, most: u64) -> Result<Option<u64>> {
+        let most = most.min(AHEAD_MAX);
         let is_larger = self.block_at(most)?.is_some();
         Ok((!is_larger).then(|| self.progress.lock().starts.last().map_or(0, |(end, _)| *end)))
     }
