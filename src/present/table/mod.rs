@@ -58,16 +58,18 @@ pub struct Table {
     datatype: Datatype,
     columns: Vec<Column>,
     rows: Rows,
+    /// It has a null dataspace.
+    is_null: bool,
 }
 
 impl Table {
     /// The elements of the dataset `id` in `selection` (empty: all). Errors: `EINVAL`, no such
-    /// selection; `EFBIG`, a row has too many columns or bytes; `EOPNOTSUPP`, there are none.
+    /// selection; `EFBIG`, a row has too many columns or bytes.
     pub fn of(connector: &dyn Connector, id: ObjectId, selection: &str) -> Result<Table> {
         let d = connector.dataset(id)?;
-        let Some(dims) = d.shape.dims() else {
-            return Err(Error::refused(libc::EOPNOTSUPP, "it has a null dataspace, and so no elements"));
-        };
+        // A null dataspace has no elements, and no dimensions.
+        let is_null = d.shape.dims().is_none();
+        let dims = d.shape.dims().unwrap_or(&[0]);
         let block = parse_selection(selection, dims)?;
         let times = Times::of(connector, id, &d.datatype)?;
         let mut columns = Vec::new();
@@ -81,7 +83,7 @@ impl Table {
         if rows.len().saturating_mul(d.datatype.element_size()) > ROW_BYTES_MAX {
             return Err(large("bytes"));
         }
-        Ok(Table { id, datatype: d.datatype, columns, rows })
+        Ok(Table { id, datatype: d.datatype, columns, rows, is_null })
     }
 
     /// Number of rows.
@@ -176,6 +178,9 @@ impl Table {
 
     /// Calls `f` with all elements as one JSON value, in pieces.
     pub fn json(&self, connector: &dyn Connector, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        if self.is_null {
+            return f(b"null\n");
+        }
         let lines = self.rows.lines();
         for line in 0..lines {
             let (opened, closed) = self.rows.brackets(line);
@@ -210,7 +215,7 @@ impl Table {
     /// Calls `f` with all elements as a numpy file, in pieces. Errors: `EOPNOTSUPP`, numpy has no
     /// notation for them.
     pub fn npy(&self, connector: &dyn Connector, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let descr = npy_descr(&self.datatype).filter(|_| !self.datatype.contains_vlen());
+        let descr = npy_descr(&self.datatype).filter(|_| !self.datatype.contains_vlen() && !self.is_null);
         let descr = descr.ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "numpy has no notation for its elements"))?;
         let inner = descr.dims.iter().map(|dim| u64::from(*dim));
         f(&build(&descr.descr, &self.rows.extent().iter().copied().chain(inner).collect::<Vec<_>>()))?;
