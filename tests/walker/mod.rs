@@ -64,7 +64,7 @@ struct Walk<'a> {
 pub fn walk(fs: &dyn Operations, bounds: Bounds) -> Seen {
     let mut w = Walk { fs, bounds, seen: Seen::default(), todo: vec![(ROOT, 0)], buffer: vec![0; bounds.read] };
     if let Ok(control) = fs.lookup(ROOT, b".h5dir") {
-        for view in ["attrs", "chunks", "csv", "defined", "exact", "json", "jsonl", "log", "metrics", "npy", "status"] {
+        for view in ["attrs", "chunks", "defined", "exact", "json", "log", "metrics", "npy", "status"] {
             match fs.lookup(control.attr.ino, view.as_bytes()) {
                 Ok(e) if e.attr.kind == FileKind::Directory => w.todo.insert(0, (e.attr.ino, 0)),
                 Ok(e) => w.file(e.attr.ino, e.attr.size),
