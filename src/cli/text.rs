@@ -2,6 +2,7 @@
 
 use crate::base::escape;
 use crate::fs::FileKind;
+use chrono::{DateTime, Utc};
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,41 +32,28 @@ pub(crate) fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// Splits a time into year, month, day, hour, minute, second, nanosecond.
-fn civil(time: SystemTime) -> (i64, u32, u32, u32, u32, u32, u32) {
+/// The time by the calendar; times beyond its years are 1970.
+fn civil(time: SystemTime) -> DateTime<Utc> {
     let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX / 2), after.subsec_nanos()),
+        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
         Err(before) => {
             let before = before.duration();
-            let whole = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX / 2);
-            if before.subsec_nanos() == 0 { (whole, 0) } else { (whole - 1, 1_000_000_000 - before.subsec_nanos()) }
+            let whole = i64::try_from(before.as_secs()).map_or(i64::MIN, |seconds| -seconds);
+            if before.subsec_nanos() == 0 { (whole, 0) } else { (whole.saturating_sub(1), 1_000_000_000 - before.subsec_nanos()) }
         }
     };
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) as u32);
-    // Counts days from 1 March of year 0, so that the leap day is the last day of a year, in eras
-    // of 400 years.
-    let shifted = days.saturating_add(719_468);
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month as u32, day as u32, rest / 3600, rest / 60 % 60, rest % 60, nanos)
+    DateTime::from_timestamp(seconds, nanos).unwrap_or_default()
 }
 
 /// Formats a time as `2024-01-31 12:05`.
 pub(crate) fn short_time(time: SystemTime) -> String {
-    let (y, m, d, hour, minute, ..) = civil(time);
-    format!("{y:04}-{m:02}-{d:02} {hour:02}:{minute:02}")
+    civil(time).format("%Y-%m-%d %H:%M").to_string()
 }
 
 /// Formats a time as `2024-01-31T12:05:09.000000001Z`; without a fraction if it is zero.
 pub(crate) fn timestamp(time: SystemTime) -> String {
-    let (y, m, d, hour, minute, second, nanos) = civil(time);
-    let fraction = if nanos == 0 { String::new() } else { format!(".{nanos:09}") };
-    format!("{y:04}-{m:02}-{d:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
+    let time = civil(time);
+    time.format(if time.timestamp_subsec_nanos() == 0 { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%.9fZ" }).to_string()
 }
 
 /// Formats a name on one line: unsafe characters and bytes that are not UTF-8 are `\xNN`.

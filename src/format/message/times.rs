@@ -3,6 +3,7 @@
 
 use crate::base::{Address, Result};
 use crate::format::{Reader, Writer};
+use chrono::{DateTime, NaiveDate, NaiveTime};
 
 /// Decodes message 0x0012, `version 1 | 0 0 0 | seconds u32`, to seconds since 1970.
 pub fn decode(body: &[u8], address: Address) -> Result<u32> {
@@ -30,27 +31,16 @@ pub fn decode_old(body: &[u8], address: Address) -> Result<u32> {
     if !(1..=12).contains(&mo) || !(1..=31).contains(&d) || h > 23 || mi > 59 || s > 60 {
         return Err(r.corrupt("not a date"));
     }
-    // Days since 1970 by the civil-from-days identity (March-based years).
-    let y2 = if mo <= 2 { y - 1 } else { y };
-    let era_day = (153 * ((mo + 9) % 12) + 2) / 5 + d - 1;
-    let days = 365 * y2 + y2.div_euclid(4) - y2.div_euclid(100) + y2.div_euclid(400) + era_day - 719_468;
-    u32::try_from(((days * 24 + h) * 60 + mi) * 60 + s).map_err(|_| r.corrupt("the date is outside 1970..2106"))
+    // A day past the end of its month is one of the next.
+    let month = u32::try_from(mo).ok().zip(i32::try_from(y).ok()).and_then(|(mo, y)| NaiveDate::from_ymd_opt(y, mo, 1));
+    let start = month.ok_or_else(|| r.corrupt("not a date"))?.and_time(NaiveTime::MIN).and_utc().timestamp();
+    u32::try_from(start + (((d - 1) * 24 + h) * 60 + mi) * 60 + s).map_err(|_| r.corrupt("the date is outside 1970..2106"))
 }
 
 /// Encodes the old message 0x000E for `seconds` since 1970.
 pub fn encode_old(seconds: u32) -> Vec<u8> {
-    let (days, rest) = (u64::from(seconds / 86_400), seconds % 86_400);
-    // Civil from days, March-based years, 400-year eras; all numbers are positive from 1970 on.
-    let z = days.saturating_add(719_468);
-    let (era, day) = (z / 146_097, z % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let d = of_year - (153 * month + 2) / 5 + 1;
-    let m = if month < 10 { month + 3 } else { month - 9 };
-    let y = year + era * 400 + u64::from(m <= 2);
-    let text = format!("{y:04}{m:02}{d:02}{:02}{:02}{:02}\0\0", rest / 3600, rest / 60 % 60, rest % 60);
-    text.into_bytes()
+    let time = DateTime::from_timestamp(seconds.into(), 0).unwrap_or_default();
+    format!("{}\0\0", time.format("%Y%m%d%H%M%S")).into_bytes()
 }
 
 #[cfg(test)]

@@ -4,14 +4,15 @@ use crate::base::Result;
 use crate::base::datatype::{Class, Datatype};
 use crate::connector::{Connector, ObjectId};
 use crate::present::number;
+use crate::present::numpy::{NumpyDtype, numpy_dtype};
 use crate::present::values::attribute_text;
+use chrono::{DateTime, Datelike, NaiveDate, NaiveTime};
 
-/// Days from 1970-01-01 to 1582-10-15, from which on all calendars of the conventions that are like
-/// ours agree.
-const GREGORIAN_FROM: i64 = -141_427;
-/// Days of the years 1 to 9999.
-const YEARS: std::ops::Range<i64> = -719_162..2_932_897;
-const NANOS_PER_DAY: i128 = 86_400_000_000_000;
+/// Seconds from 1970 to 1582-10-15: from then on calendars of the conventions that are like ours
+/// agree.
+const GREGORIAN_FROM: i64 = -12_219_292_800;
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
+const NANOS_PER_DAY: i128 = 86_400 * NANOS_PER_SECOND;
 
 /// How numbers are times.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +46,8 @@ impl Times {
 
     /// How opaque elements are times, by the tag that h5py gives them.
     pub(super) fn of_type(t: &Datatype) -> Option<Times> {
-        let Class::Opaque(opaque) = &t.class else { return None };
-        let tag = std::str::from_utf8(opaque.tag()).ok()?;
-        let unit = tag.strip_prefix("NUMPY:<M8[")?.strip_suffix(']').filter(|_| t.size == 8)?;
+        let Some(NumpyDtype::Plain(notation)) = numpy_dtype(t).filter(|_| matches!(t.class, Class::Opaque(_))) else { return None };
+        let unit = notation.strip_prefix("<M8[")?.strip_suffix(']').filter(|_| t.size == 8)?;
         Some(Times { unit: numpy_unit(unit)?, origin: 0, gregorian: false, opaque: true })
     }
 
@@ -87,14 +87,13 @@ impl Times {
     }
 
     fn shown(&self, nanos: i128) -> Option<String> {
-        let day = i64::try_from(nanos.div_euclid(NANOS_PER_DAY)).ok().filter(|day| YEARS.contains(day))?;
-        if self.gregorian && day < GREGORIAN_FROM {
+        let seconds = i64::try_from(nanos.div_euclid(NANOS_PER_SECOND)).ok()?;
+        let nanos = u32::try_from(nanos.rem_euclid(NANOS_PER_SECOND)).ok()?;
+        let time = DateTime::from_timestamp(seconds, nanos).filter(|time| (1..=9999).contains(&time.year()))?;
+        if self.gregorian && seconds < GREGORIAN_FROM {
             return None;
         }
-        let rest = nanos.rem_euclid(NANOS_PER_DAY);
-        let (year, month, date) = civil(day);
-        let (seconds, nanos) = (rest / 1_000_000_000, rest % 1_000_000_000);
-        let mut text = format!("{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let mut text = time.format("%Y-%m-%dT%H:%M:%S").to_string();
         if nanos > 0 {
             text.push_str(format!(".{nanos:09}").trim_end_matches('0'));
         }
@@ -102,18 +101,15 @@ impl Times {
     }
 }
 
-/// `value` units of `unit` nanoseconds, rounded to what a double can tell apart.
+/// `value` units of `unit` nanoseconds, rounded to microseconds: doubles have no more digits of
+/// times of our days.
 fn scaled(value: f64, unit: i128) -> Option<i128> {
     let whole = value.trunc();
     if whole.abs() >= 1e15 {
         return None;
     }
-    let part = ((value - whole) * unit as f64).round();
-    let nanos = (whole as i128).checked_mul(unit)?.checked_add(part as i128)?;
-    // Digits that the double does not have are none of the time.
-    let step = (value.abs().max(f64::MIN_POSITIVE) * f64::EPSILON * unit as f64).max(1.0);
-    let step = [1i128, 1_000, 1_000_000, 1_000_000_000].into_iter().find(|at| *at as f64 >= step).unwrap_or(1_000_000_000);
-    Some((nanos + step / 2).div_euclid(step) * step)
+    let part = ((value - whole) * (unit as f64 / 1000.0)).round() as i128;
+    (whole as i128).checked_mul(unit)?.checked_add(part * 1000)
 }
 
 fn unit_nanos(unit: &str) -> Option<i128> {
@@ -141,12 +137,10 @@ fn numpy_unit(unit: &str) -> Option<i128> {
 /// Nanoseconds from 1970 to `YYYY-MM-DD`, perhaps with a time of the day and a zone.
 fn moment(date: &str) -> Option<i128> {
     let (day, time) = date.split_once([' ', 'T']).unwrap_or((date, ""));
-    let mut parts = day.splitn(3, '-').map(|n| n.parse::<i64>().ok());
+    let mut parts = day.splitn(3, '-').map(|n| n.parse::<u32>().ok());
     let (year, month, date) = (parts.next()??, parts.next()??, parts.next()??);
-    if !(1..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&date) {
-        return None;
-    }
-    let mut nanos = i128::from(days(year, month, date)) * NANOS_PER_DAY;
+    let day = NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, date)?;
+    let mut nanos = i128::from(day.and_time(NaiveTime::MIN).and_utc().timestamp()) * NANOS_PER_SECOND;
     let time = time.trim().trim_end_matches("UTC").trim_end_matches('Z').trim();
     let (time, zone) = match time.find(['+', '-']) {
         Some(at) => (time.get(..at)?.trim(), time.get(at..)?),
@@ -164,27 +158,6 @@ fn moment(date: &str) -> Option<i128> {
         nanos += if sign == "+" { -offset } else { offset };
     }
     Some(nanos)
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar, in eras of 400 years that begin in
-/// March.
-fn days(year: i64, month: i64, date: i64) -> i64 {
-    let year = if month < 3 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + date - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
-}
-
-/// The inverse of [`days`]: year, month, date.
-fn civil(day: i64) -> (i64, i64, i64) {
-    let shifted = day + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let date = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, date)
 }
 
 #[cfg(test)]
@@ -212,18 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn days_are_dates_and_back() {
-        for day in (YEARS.start..YEARS.end).step_by(997) {
-            let (year, month, date) = civil(day);
-            assert_eq!(days(year, month, date), day);
-        }
-    }
-
-    #[test]
-    fn fractions_have_the_digits_of_a_double() {
+    fn fractions_are_rounded_to_microseconds() {
         assert_eq!(scaled(0.5, NANOS_PER_DAY), Some(NANOS_PER_DAY / 2));
         assert_eq!(scaled(19_000.25, NANOS_PER_DAY), Some(19_000 * NANOS_PER_DAY + NANOS_PER_DAY / 4));
         assert_eq!(scaled(1.0e9 + 0.1, 1_000_000_000).map(|n| n % 1_000_000_000), Some(100_000_000));
+        assert_eq!(scaled(-0.1, NANOS_PER_DAY), Some(-NANOS_PER_DAY / 10));
         assert_eq!(scaled(f64::INFINITY, 1), None);
     }
 }
