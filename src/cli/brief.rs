@@ -3,7 +3,7 @@
 use super::colours::Ink;
 use super::text;
 use crate::base::escape::escaped_bytes;
-use crate::fs::model::{AttributeBrief, ObjectModel, StoredLink, Summary};
+use crate::fs::model::{AttributeBrief, ObjectBrief, ObjectModel, StoredLink};
 use crate::fs::{Attr, FileKind, Operations};
 
 /// Most characters of a type.
@@ -38,7 +38,7 @@ pub(crate) struct Line {
 
 /// Where a file was found.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct LinkPlace<'a> {
     /// The group that has it; `None`: a directory of the host, or an unknown one.
     pub(crate) group: Option<&'a ObjectModel>,
     /// True if it was found in a directory of the host, whose containers are directories.
@@ -62,7 +62,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// The layout in one cell: `chunks (6, 6, 8)`, `virtual`; empty for contiguous elements.
-pub(crate) fn layout(summary: &Summary) -> String {
+pub(crate) fn layout(summary: &ObjectBrief) -> String {
     let name = match (summary.layout, summary.chunks.is_empty()) {
         ("contiguous", _) => "",
         ("chunked", false) => "chunks",
@@ -77,7 +77,7 @@ pub(crate) fn attribute(a: &AttributeBrief) -> String {
 }
 
 /// The file of `attr` as a line; `name`: what the line calls it; `values`: with its attributes.
-pub(crate) fn line(operations: &dyn Operations, place: Place<'_>, name: String, attr: &Attr, values: bool) -> Line {
+pub(crate) fn line(operations: &dyn Operations, place: LinkPlace<'_>, name: String, attr: &Attr, values: bool) -> Line {
     if attr.kind == FileKind::Symlink {
         return link(operations, place, name, attr);
     }
@@ -92,7 +92,7 @@ pub(crate) fn line(operations: &dyn Operations, place: Place<'_>, name: String, 
         }
         return line;
     };
-    match model.summary(TYPE_CHARS) {
+    match model.brief(TYPE_CHARS) {
         Ok(summary) => {
             line.is_elsewhere = matches!(summary.layout, "external" | "virtual");
             if matches!(summary.kind, "datatype" | "map") {
@@ -112,7 +112,7 @@ pub(crate) fn line(operations: &dyn Operations, place: Place<'_>, name: String, 
     line
 }
 
-fn cells(summary: &Summary, place: Place<'_>) -> [String; CELLS] {
+fn cells(summary: &ObjectBrief, place: LinkPlace<'_>) -> [String; CELLS] {
     let kind = match summary.kind {
         "dataset" => summary.datatype.clone(),
         "datatype" => format!("type {}", summary.datatype),
@@ -138,7 +138,7 @@ fn attributes(model: &ObjectModel, count: usize) -> Vec<String> {
     all
 }
 
-fn stored_link(place: Place<'_>) -> Option<StoredLink> {
+fn stored_link(place: LinkPlace<'_>) -> Option<StoredLink> {
     place.group?.stored_link(place.name).ok().flatten()
 }
 
@@ -147,14 +147,14 @@ fn external_text(file: &[u8], object: &[u8]) -> String {
 }
 
 /// Where the external link `place` leads, as it is stored.
-pub(crate) fn external_target(place: Place<'_>) -> Option<String> {
+pub(crate) fn external_target(place: LinkPlace<'_>) -> Option<String> {
     match stored_link(place)? {
         StoredLink::External { file, object } => Some(external_text(&file, &object)),
         _ => None,
     }
 }
 
-fn link(operations: &dyn Operations, place: Place<'_>, name: String, attr: &Attr) -> Line {
+fn link(operations: &dyn Operations, place: LinkPlace<'_>, name: String, attr: &Attr) -> Line {
     let shown = || operations.readlink(attr.ino).map_or_else(|_| "?".into(), |target| text::name(&target));
     let (kind, target) = match stored_link(place) {
         Some(StoredLink::Soft { path, text }) => ("soft link".into(), text::name(&text.unwrap_or(path))),
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn layouts_are_named_unless_contiguous() {
-        let of = |layout, chunks: &str| super::layout(&Summary { layout, chunks: chunks.into(), ..Summary::default() });
+        let of = |layout, chunks: &str| super::layout(&ObjectBrief { layout, chunks: chunks.into(), ..ObjectBrief::default() });
         assert_eq!(of("contiguous", ""), "");
         assert_eq!(
             (of("chunked", "(2, 3)"), of("virtual", ""), of("log", "(2)")),

@@ -8,6 +8,7 @@ use super::value::{json_value, target_json};
 use super::{defined_fact, facts};
 use crate::base::escape::escaped_bytes;
 use crate::base::fill::Fill;
+use crate::base::shape::Shape;
 use crate::base::{Error, Result};
 use crate::connector::edit::NewReference;
 use crate::connector::exchange::{self, Aspect, AttributePart, Object};
@@ -99,6 +100,15 @@ fn text(connector: &dyn Connector, id: ObjectId, aspect: &Aspect, exact: bool) -
             Some(out)
         }
     })
+}
+
+/// Element `number` of the dataset `id` as text; strings stand without quotes.
+pub fn element_text(connector: &dyn Connector, id: ObjectId, number: u64) -> Result<Vec<u8>> {
+    let value = connector.elements_in(id, number..number.saturating_add(1))?;
+    match value_of(&Value { shape: Shape::Scalar, ..value }) {
+        Err(Error::Limit { .. }) => Ok(TOO_LONG.to_vec()),
+        text => text,
+    }
 }
 
 fn value_of(value: &Value) -> Result<Vec<u8>> {

@@ -23,11 +23,11 @@ mod names;
 mod npy;
 mod number;
 mod numpy;
+mod object_brief;
 pub(crate) mod parse;
 mod references;
 mod region;
 mod statistics;
-mod summary;
 mod table;
 pub mod targets;
 #[cfg(test)]
@@ -47,7 +47,7 @@ pub mod fuzzing {
     };
 }
 
-pub use aspects::{aspect_name, aspect_text};
+pub use aspects::{aspect_name, aspect_text, element_text};
 pub use attribute_value::attribute_value;
 pub use brief::cut;
 pub use ddl::text;
@@ -60,9 +60,9 @@ pub use hdf5_json::hdf5_json;
 pub use map::{MapEditor, map_key_text, map_keys, map_value, map_value_len};
 pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
+pub use object_brief::{AttributeBrief, ElementsBrief, ObjectBrief, attributes_brief, elements_brief, object_brief};
 pub use parse::{Node, NpyHeader};
 pub use references::is_references_fact;
 pub use statistics::{BARS, Statistics, statistics};
-pub use summary::{AttributeBrief, ElementsBrief, Summary, attributes_brief, elements_brief, summary};
 pub use table::{Dialect, Table, TableText};
 pub use values::{attribute_fits, attribute_raw, attribute_text};

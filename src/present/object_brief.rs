@@ -21,7 +21,7 @@ const LINES_BYTES: usize = 4096;
 
 /// What an object is, in short. Empty texts: it has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct ObjectBrief {
     /// `group`, `dataset`, `datatype`, `map` or `unknown`.
     pub kind: &'static str,
     /// True if the object is in another file.
@@ -71,26 +71,26 @@ pub enum ElementsBrief {
 }
 
 /// The object `id` in short. `chars`: most characters of its type and of its fill value.
-pub fn summary(connector: &dyn Connector, id: ObjectId, chars: usize) -> Result<Summary> {
+pub fn object_brief(connector: &dyn Connector, id: ObjectId, chars: usize) -> Result<ObjectBrief> {
     let kind = connector.info(id)?.kind;
-    let common = Summary {
+    let common = ObjectBrief {
         is_external: !id.is_own(),
         attributes: connector.attributes(id)?.len(),
         comment: connector.comment(id)?.unwrap_or_default(),
-        ..Summary::default()
+        ..ObjectBrief::default()
     };
     Ok(match kind {
-        ObjectKind::Group => Summary { kind: "group", ..common },
-        ObjectKind::Datatype => Summary { kind: "datatype", datatype: type_brief(&connector.datatype(id)?, chars), ..common },
-        ObjectKind::Map => Summary { kind: "map", ..common },
-        ObjectKind::Unknown => Summary { kind: "unknown", ..common },
+        ObjectKind::Group => ObjectBrief { kind: "group", ..common },
+        ObjectKind::Datatype => ObjectBrief { kind: "datatype", datatype: type_brief(&connector.datatype(id)?, chars), ..common },
+        ObjectKind::Map => ObjectBrief { kind: "map", ..common },
+        ObjectKind::Unknown => ObjectBrief { kind: "unknown", ..common },
         ObjectKind::Dataset => dataset(connector, id, chars, common)?,
     })
 }
 
-fn dataset(connector: &dyn Connector, id: ObjectId, chars: usize, common: Summary) -> Result<Summary> {
+fn dataset(connector: &dyn Connector, id: ObjectId, chars: usize, common: ObjectBrief) -> Result<ObjectBrief> {
     let d = connector.dataset(id)?;
-    Ok(Summary {
+    Ok(ObjectBrief {
         kind: "dataset",
         datatype: type_brief(&d.datatype, chars),
         shape: shape_brief(&d.shape),

@@ -73,8 +73,8 @@ def forms(t, options, path):
             t.check(np.array_equal(again, data, equal_nan=data.dtype.kind == "f"), f"{name}: numpy reads other numbers as text")
             t.check(np.array_equal(np.load(io.BytesIO(cat(options, "--npy", where))), data, equal_nan=data.dtype.kind == "f"), f"{name}: npy")
             whole = json.loads(cat(options, "--json", where))
-            t.check(np.array_equal(np.array(whole, float).astype(data.dtype), data.astype(float).astype(data.dtype), equal_nan=True) or
-                    data.dtype.itemsize == 8, f"{name}: JSON")
+            numbers = [data.dtype.type(x) for row in whole for x in row]
+            t.check(np.array_equal(np.array(numbers, data.dtype).reshape(data.shape), data, equal_nan=data.dtype.kind == "f"), f"{name}: JSON")
             for select, part in (("2:7,1:3", data[2:7, 1:3]), ("3", data[3:4]), (":,-1", data[:, -1:]), ("-2:", data[-2:])):
                 got = np.load(io.BytesIO(cat(options, "--npy", f"--select={select}", where)))
                 t.check(np.array_equal(got, part, equal_nan=data.dtype.kind == "f"), f"{name}[{select}]")
@@ -155,7 +155,7 @@ def summaries(t, options, path, target):
         for name in [name for name in f if name.startswith("number")] + ["line", "cube", "big", "none", "scalar"]:
             data = f[name][()]
             found = of(name)
-            kept = np.asarray(data, "f8")[np.isfinite(data)]
+            kept = np.asarray(data)[np.isfinite(data)].astype("f8")
             numbers = data[~np.isnan(data)] if data.dtype.kind == "f" else np.asarray(data)
             t.equal((found["count"], found["nan"], found["infinite"]),
                     (data.size, int(np.isnan(data).sum()), int(np.isinf(data).sum())), f"{target}: {name}: counts")
@@ -165,8 +165,10 @@ def summaries(t, options, path, target):
             same = [float(found[key]) == float(want) for key, want in (("min", numbers.min()), ("max", numbers.max()))]
             t.equal(same, [True, True], f"{name}: {found['min']} to {found['max']}")
             with np.errstate(all="ignore"):
-                t.check(np.isclose(found["mean"], kept.mean(), rtol=1e-9) or not np.isfinite(kept.mean()), f"{name}: mean {found['mean']} {kept.mean()}")
-                t.check(np.isclose(found["std"] or 0, kept.std(), rtol=1e-6) or not np.isfinite(kept.std()), f"{name}: std {found['std']} {kept.std()}")
+                mean, std = kept.mean(), kept.std()
+            # The sum of some overflows in numpy.
+            t.equal([key for key, want in (("mean", mean), ("std", std)) if np.isfinite(want) and not np.isclose(found[key], want, rtol=1e-6)], [],
+                    f"{name}: {found['mean']} {found['std']}, not {mean} {std}")
             t.equal(sum(found["histogram"]["counts"]), kept.size, f"{name}: histogram")
         t.equal(of("cube", "-s", "1,:2")["count"], 8, "a block")
         t.equal(int(of("number >i8")["max"]), int(f["number >i8"][()].max()), "whole numbers keep their digits")

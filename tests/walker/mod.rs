@@ -24,11 +24,13 @@ pub struct Bounds {
     pub xattrs: usize,
     /// Bytes of one read.
     pub read: usize,
+    /// Views of datasets as text are walked, too, which cost more than all others.
+    pub texts: bool,
 }
 
 impl Bounds {
     /// What a mutant gets.
-    pub const SMALL: Bounds = Bounds { nodes: 220, depth: 9, names: 60, xattrs: 40, read: 8192 };
+    pub const SMALL: Bounds = Bounds { nodes: 220, depth: 9, names: 60, xattrs: 40, read: 8192, texts: false };
 }
 
 /// What a walk met.
@@ -64,7 +66,8 @@ struct Walk<'a> {
 pub fn walk(fs: &dyn Operations, bounds: Bounds) -> Seen {
     let mut w = Walk { fs, bounds, seen: Seen::default(), todo: vec![(ROOT, 0)], buffer: vec![0; bounds.read] };
     if let Ok(control) = fs.lookup(ROOT, b".h5dir") {
-        for view in ["attrs", "chunks", "defined", "exact", "json", "log", "metrics", "npy", "status"] {
+        let texts: &[&str] = if bounds.texts { &["csv", "jsonl"] } else { &[] };
+        for view in ["attrs", "chunks", "defined", "exact", "json", "log", "metrics", "npy", "status"].iter().chain(texts) {
             match fs.lookup(control.attr.ino, view.as_bytes()) {
                 Ok(e) if e.attr.kind == FileKind::Directory => w.todo.insert(0, (e.attr.ino, 0)),
                 Ok(e) => w.file(e.attr.ino, e.attr.size),

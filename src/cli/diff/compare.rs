@@ -1,17 +1,16 @@
 //! Walks two trees side by side and reports in what they differ.
 
 use super::content::{Pieces, Without, bytes_at, first_difference};
-use super::element::{ELEMENT_BYTES_MAX, Elements, coordinates};
 use super::report::{At, Difference, Report};
 use crate::base::escape::escaped_bytes;
 use crate::cli::failure::reason;
 use crate::cli::print_error;
 use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::ObjectSource;
-use crate::cli::side::{Content, DEPTH_MAX, FACT_PREFIX, Kind, Source, fact};
+use crate::cli::side::{Content, DEPTH_MAX, FACT_PREFIX, Kind, Source};
 use crate::cli::text;
 use crate::cli::tree::join;
-use crate::fs::model::{ElementBytes, StoredLink, io_error};
+use crate::fs::model::{ElementBytes, ObjectModel, StoredLink, io_error};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
@@ -42,11 +41,14 @@ pub(super) enum End {
 
 /// What the bytes of two files are the elements of.
 struct Dataset<'a> {
-    object: &'a ObjectSource,
+    left: &'a ObjectModel,
+    right: &'a ObjectModel,
     /// Its elements are lines.
     is_lines: bool,
-    /// Ranges of each element that are not compared, and its size.
-    without: Option<(Vec<Range<u64>>, u64)>,
+    /// Bytes of an element; 0: the elements have no fixed size.
+    size: u64,
+    /// Ranges of each element that are not compared.
+    without: Vec<Range<u64>>,
 }
 
 /// A comparison of two trees.
@@ -175,25 +177,21 @@ impl<'a> Comparison<'a> {
         // A pair of a map has bytes only.
         let Some((a, b)) = left.model()?.zip(right.model()?) else { return self.compare_bytes(left, right, None, found) };
         let (differences, elements) = a.differences(&b, self.scope.storage).map_err(failed)?;
-        let shape = fact(left, "shape")?.and_then(|shape| serde_json::from_slice::<Vec<u64>>(&shape).ok()).unwrap_or_default();
         found.extend(differences.into_iter().map(|difference| Difference {
             what: difference.what,
             left: difference.left.map(|value| text::value(&value)),
             right: difference.right.map(|value| text::value(&value)),
-            at: difference.element.map(|number| coordinates(number, &shape)),
+            at: difference.at.map(At::Element),
         }));
-        let without = match elements {
-            ElementBytes::Compared => return Ok(()),
-            ElementBytes::All => None,
-            ElementBytes::Without(ranges, size) => Some((ranges, size)),
-        };
-        if without.is_none() && (a.needs_exact_form().map_err(failed)? || b.needs_exact_form().map_err(failed)?) {
+        let ElementBytes::Without(without) = elements else { return Ok(()) };
+        if without.is_empty() && (a.needs_exact_form().map_err(failed)? || b.needs_exact_form().map_err(failed)?) {
             // Different strings may have the same lines.
             let exact = |object: &ObjectSource| object.form(&[EXACT, object.path()].concat());
             return self.compare_bytes(&exact(left)?, &exact(right)?, None, found);
         }
+        let size = if a.has_mapped_bytes() { a.element_size().map_err(failed)? } else { 0 };
         let is_lines = a.has_lines().map_err(failed)?;
-        self.compare_bytes(left, right, Some(Dataset { object: left, is_lines, without }), found)
+        self.compare_bytes(left, right, Some(Dataset { left: &a, right: &b, is_lines, size, without }), found)
     }
 
     /// Compares the bytes of two files. `dataset`: what they are the elements of.
@@ -204,11 +202,10 @@ impl<'a> Comparison<'a> {
         dataset: Option<Dataset<'_>>,
         found: &mut Vec<Difference>,
     ) -> io::Result<()> {
-        let without = dataset.as_ref().and_then(|dataset| dataset.without.as_ref());
         let open = |source: &dyn Source| -> io::Result<Box<dyn Content>> {
             let content = source.open()?;
-            Ok(match without {
-                Some((ranges, size)) => Box::new(Without { content, ranges: ranges.clone(), size: *size }),
+            Ok(match dataset.as_ref().filter(|dataset| !dataset.without.is_empty()) {
+                Some(Dataset { without, size, .. }) => Box::new(Without { content, ranges: without.clone(), size: *size }),
                 None => content,
             })
         };
@@ -221,33 +218,16 @@ impl<'a> Comparison<'a> {
         if place.offset >= size.min(other) && size != other && found.iter().any(|d| d.what == "size") {
             return Ok(());
         }
-        let of_dataset = |name| dataset.as_ref().map_or(Ok(None), |dataset| fact(dataset.object, name));
-        let (shape, dtype) = (of_dataset("shape")?.unwrap_or_default(), of_dataset("dtype")?.unwrap_or_default());
-        let elements = Elements::new(&dtype, &shape, size).filter(|e| dataset.is_some() && e.size() <= ELEMENT_BYTES_MAX);
-        let (at, mut texts) = (place.offset, Vec::new());
-        let at = match (elements, &dataset) {
-            (Some(elements), _) => {
-                let start = at.saturating_sub(at.checked_rem(elements.size()).unwrap_or(0));
-                for content in [&mut a, &mut b] {
-                    texts.push(elements.text(&bytes_at(&mut **content, start, usize::try_from(elements.size()).unwrap_or(0))?));
-                }
-                elements.at(at)
-            }
-            (None, Some(Dataset { is_lines: true, .. })) => {
-                for content in [&mut a, &mut b] {
-                    texts.push(line_at(&mut **content, place.line)?);
-                }
-                coordinates(place.newlines, &serde_json::from_slice::<Vec<u64>>(&shape).unwrap_or_default())
-            }
-            _ => {
-                for content in [&mut a, &mut b] {
-                    texts.push(text::value(&bytes_at(&mut **content, at, BYTES_SHOWN)?));
-                }
-                At::Byte(at)
-            }
-        };
-        let mut texts = texts.into_iter();
-        found.push(Difference { what: "data".into(), left: texts.next(), right: texts.next(), at: Some(at) });
+        let number = dataset.as_ref().and_then(|d| if d.is_lines { Some(place.newlines) } else { place.offset.checked_div(d.size) });
+        if let (Some(Dataset { left, right, .. }), Some(number)) = (&dataset, number) {
+            let text = |of: &ObjectModel| of.element_text(number).map_or_else(|_| "(unreadable)".into(), |value| text::value(&value));
+            let at = At::Element(left.coordinates(number).map_err(|e| io_error(&e))?);
+            found.push(Difference { at: Some(at), ..Difference::values("data", text(left), text(right)) });
+            return Ok(());
+        }
+        let shown = |content: &mut dyn Content| bytes_at(content, place.offset, BYTES_SHOWN).map(|bytes| text::value(&bytes));
+        let (x, y) = (shown(&mut *a)?, shown(&mut *b)?);
+        found.push(Difference { at: Some(At::Byte(place.offset)), ..Difference::values("data", x, y) });
         Ok(())
     }
 
@@ -297,12 +277,6 @@ fn link_text(link: Option<&StoredLink>) -> String {
         Some(StoredLink::Above(levels)) => format!("hard link to the group {levels} above"),
         Some(StoredLink::UserDefined(class)) => format!("link of class {class}"),
     }
-}
-
-/// The line that begins at `offset`, cut.
-fn line_at(content: &mut dyn Content, offset: u64) -> io::Result<String> {
-    let bytes = bytes_at(content, offset, usize::try_from(ELEMENT_BYTES_MAX).unwrap_or(0))?;
-    Ok(text::value(bytes.split(|b| *b == b'\n').next().unwrap_or_default()))
 }
 
 /// Compares the extended attributes of files that are not both objects.

@@ -7,13 +7,11 @@ use std::ops::Range;
 
 /// Where two files differ first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FirstDifference {
     /// The byte.
     pub(super) offset: u64,
     /// Newlines before it.
     pub(super) newlines: u64,
-    /// The byte after the last of these newlines.
-    pub(super) line: u64,
 }
 
 /// The elements of a dataset with zeros in place of some of their bytes.
@@ -75,10 +73,14 @@ fn first_of(left: Option<Range<u64>>, right: Option<Range<u64>>) -> Option<Range
 /// The first byte in which the files differ, one of which may end there. Ranges that are holes in
 /// both are not read, and of those that were written in neither only the beginning. Newlines there
 /// are not counted.
-pub(super) fn first_difference(left: &mut dyn Content, right: &mut dyn Content, pieces: &mut Pieces) -> io::Result<Option<Place>> {
+pub(super) fn first_difference(
+    left: &mut dyn Content,
+    right: &mut dyn Content,
+    pieces: &mut Pieces,
+) -> io::Result<Option<FirstDifference>> {
     pieces.left.resize(PIECE_BYTES, 0);
     pieces.right.resize(PIECE_BYTES, 0);
-    let (mut place, mut same_fill) = (Place { offset: 0, newlines: 0, line: 0 }, false);
+    let (mut place, mut same_fill) = (FirstDifference { offset: 0, newlines: 0 }, false);
     loop {
         let Some(data) = first_of(left.data(place.offset)?, right.data(place.offset)?) else { return Ok(None) };
         let next = data.start;
@@ -99,10 +101,8 @@ pub(super) fn first_difference(left: &mut dyn Content, right: &mut dyn Content, 
         let m = right.read(next, pieces.right.get_mut(..most).unwrap_or_default())?;
         let (a, b) = (pieces.left.get(..n).unwrap_or_default(), pieces.right.get(..m).unwrap_or_default());
         let equal = if a == b { n } else { a.iter().zip(b).take_while(|(a, b)| a == b).count() };
-        for (at, _) in a.iter().enumerate().take(equal).filter(|(_, byte)| **byte == b'\n') {
-            place.newlines = place.newlines.saturating_add(1);
-            place.line = next.saturating_add(at as u64).saturating_add(1);
-        }
+        let newlines = a.iter().take(equal).filter(|byte| **byte == b'\n').count() as u64;
+        place.newlines = place.newlines.saturating_add(newlines);
         place.offset = next.saturating_add(equal as u64);
         if a != b {
             return Ok(Some(place));
@@ -157,12 +157,12 @@ mod tests {
         let compare = |a: &mut Holed, b: &mut Holed| first_difference(a, b, &mut Pieces::default()).unwrap();
         let hole = 100 * PIECE_BYTES as u64;
         let (mut a, mut b) = (Holed(hole, b"x\ny\nz".to_vec(), 0), Holed(hole, b"x\ny\nw".to_vec(), 0));
-        assert_eq!(compare(&mut a, &mut b), Some(Place { offset: hole + 4, newlines: 2, line: hole + 4 }));
+        assert_eq!(compare(&mut a, &mut b), Some(FirstDifference { offset: hole + 4, newlines: 2 }));
         assert!(a.2 <= 2, "{} reads", a.2);
         let (mut a, mut b) = (Holed(5, b"q".to_vec(), 0), Holed(0, b"\0\0\0\0\0q".to_vec(), 0));
         assert_eq!(compare(&mut a, &mut b), None);
         let (mut a, mut b) = (Holed(0, b"q".to_vec(), 0), Holed(0, b"qr".to_vec(), 0));
-        assert_eq!(compare(&mut a, &mut b), Some(Place { offset: 1, newlines: 0, line: 0 }));
+        assert_eq!(compare(&mut a, &mut b), Some(FirstDifference { offset: 1, newlines: 0 }));
         let (mut a, mut b) = (Holed(9, Vec::new(), 0), Holed(9, Vec::new(), 0));
         assert_eq!(compare(&mut a, &mut b), None);
     }

@@ -2,12 +2,11 @@
 //!
 //! ```text
 //! compare  walks both sides          content  the first byte that differs
-//! report   lines or JSON             element  coordinates and text of an element
+//! report   lines or JSON
 //! ```
 
 mod compare;
 mod content;
-mod element;
 mod report;
 
 use super::confine::Tree;

@@ -1,6 +1,6 @@
 //! A line for each object, in columns: type, shape, chunks, filters, storage, attributes, name.
 
-use crate::cli::brief::{self, CELLS, LAYOUT_CELL, Line, Place, STORAGE_CELL};
+use crate::cli::brief::{self, CELLS, LAYOUT_CELL, Line, LinkPlace, STORAGE_CELL};
 use crate::cli::colours::{Colours, Ink};
 use crate::cli::text;
 use crate::cli::tree::{self, Named};
@@ -37,7 +37,7 @@ pub(super) fn lines(operations: &dyn Operations, directory: crate::fs::Ino, name
     let group = operations.model(directory).ok();
     let is_host = group.is_none();
     let one = |n: &Named| {
-        let place = Place { group: group.as_ref(), is_host, name: &n.name };
+        let place = LinkPlace { group: group.as_ref(), is_host, name: &n.name };
         brief::line(operations, place, text::name(&n.name), &n.attr, values)
     };
     names.iter().map(one).collect()
@@ -48,7 +48,7 @@ pub(super) fn line_at(operations: &dyn Operations, path: &[u8], values: bool) ->
     let tree::Located { attr, found } = tree::locate(operations, path, false).map_err(|e| ViewError::Path(path.to_vec(), e))?;
     let (directory, name) = found.unwrap_or((ROOT, Vec::new()));
     let group = operations.model(directory).ok();
-    let place = Place { group: group.as_ref(), is_host: false, name: &name };
+    let place = LinkPlace { group: group.as_ref(), is_host: false, name: &name };
     Ok(brief::line(operations, place, text::name(path), &attr, values))
 }
 

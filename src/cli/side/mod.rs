@@ -132,12 +132,3 @@ pub(crate) trait Content {
         None
     }
 }
-
-/// The fact `name` of `source`; `None` if it has no such fact.
-pub(crate) fn fact(source: &dyn Source, name: &str) -> io::Result<Option<Vec<u8>>> {
-    match source.xattr(&[FACT_PREFIX, name.as_bytes()].concat()) {
-        Ok(text) => Ok(Some(text)),
-        Err(e) if e.raw_os_error() == Some(libc::ENODATA) => Ok(None),
-        Err(e) => Err(e),
-    }
-}

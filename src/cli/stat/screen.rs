@@ -1,10 +1,10 @@
 //! An object in short, in 24 lines of 80 columns.
 
-use crate::cli::brief::{self, Line, Place};
+use crate::cli::brief::{self, Line, LinkPlace};
 use crate::cli::colours::{Colours, Ink};
 use crate::cli::view::ViewError;
 use crate::cli::{text, tree};
-use crate::fs::model::{AttributeBrief, ElementsBrief, ObjectModel, Summary, cut, errno};
+use crate::fs::model::{AttributeBrief, ElementsBrief, ObjectBrief, ObjectModel, cut, errno};
 use crate::fs::types::ROOT;
 use crate::fs::{FileKind, FsResult, Operations};
 use std::io::{self, Write};
@@ -35,7 +35,7 @@ pub(super) fn print(
     let (attr, shown) = (&located.attr, text::name(path));
     let (directory, name) = located.found.clone().unwrap_or((ROOT, Vec::new()));
     let group = operations.model(directory).ok();
-    let place = Place { group: group.as_ref(), is_host: false, name: &name };
+    let place = LinkPlace { group: group.as_ref(), is_host: false, name: &name };
     if attr.kind == FileKind::Symlink {
         let Line { cells: [kind, ..], target, .. } = brief::line(operations, place, shown.clone(), attr, false);
         pairs(&[("link", shown), ("kind", kind), ("target", target.unwrap_or_default())], out)?;
@@ -65,7 +65,7 @@ fn pairs(pairs: &[(&str, String)], out: &mut dyn Write) -> io::Result<()> {
 }
 
 struct Object {
-    summary: Summary,
+    summary: ObjectBrief,
     attributes: Vec<AttributeBrief>,
     elements: Option<ElementsBrief>,
     /// Names in a group.
@@ -75,7 +75,7 @@ struct Object {
 
 impl Object {
     fn read(operations: &dyn Operations, model: &ObjectModel, ino: crate::fs::Ino) -> FsResult<Object> {
-        let summary = model.summary(VALUE_COLUMNS).map_err(|e| errno(&e))?;
+        let summary = model.brief(VALUE_COLUMNS).map_err(|e| errno(&e))?;
         let attributes = model.attributes_brief(ATTRIBUTES_MAX, VALUE_COLUMNS).map_err(|e| errno(&e))?;
         let is_dataset = summary.kind == "dataset";
         let elements = match is_dataset.then(|| model.elements_brief()) {
@@ -212,7 +212,7 @@ mod tests {
         let attributes: Vec<AttributeBrief> =
             (0..64).map(|i| AttributeBrief { name: format!("a{i}").into(), value: "v".repeat(70) }).collect();
         let mut object = Object {
-            summary: Summary { kind: "dataset", attributes: 90, ..Summary::default() },
+            summary: ObjectBrief { kind: "dataset", attributes: 90, ..ObjectBrief::default() },
             attributes,
             elements: Some(ElementsBrief::Ends(texts(0..8), texts(92..100))),
             members: None,

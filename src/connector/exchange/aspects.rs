@@ -3,6 +3,7 @@
 //! Elements are compared here only if their bytes are not their values: references, and variable
 //! parts with references in them. Other elements the caller compares, byte by byte.
 
+use super::defined::knows_defined;
 use super::equal::{first_reference, has_same_defined, has_same_order, is_same_target, is_same_value};
 use super::references::whole;
 use super::{Object, attributes, definition};
@@ -71,10 +72,8 @@ pub enum AttributePart {
 pub enum ElementBytes {
     /// They are not: types or shapes differ, or it was done.
     Compared,
-    /// Byte by byte.
-    All,
-    /// Byte by byte, but for these ranges of each element of so many bytes.
-    Without(Vec<Range<u64>>, u64),
+    /// Byte by byte, but for these ranges of each element.
+    Without(Vec<Range<u64>>),
 }
 
 /// What two objects differ in.
@@ -137,21 +136,24 @@ fn is_same_type(a: &Datatype, b: &Datatype) -> Result<bool> {
 fn datasets(left: Object<'_>, right: Object<'_>, storage: bool) -> Result<Differing> {
     let mut found = Differing { aspects: Vec::new(), elements: ElementBytes::Compared };
     let (a, b) = (left.connector.dataset(left.id)?, right.connector.dataset(right.id)?);
-    found.note(Aspect::Type, is_same_type(&a.datatype, &b.datatype)?);
+    let same_type = is_same_type(&a.datatype, &b.datatype)?;
+    found.note(Aspect::Type, same_type);
     let extent = |d: &DatasetInfo| (d.shape.dims().map(<[u64]>::to_vec), d.shape == crate::base::shape::Shape::Null);
     found.note(Aspect::Shape, extent(&a) == extent(&b));
     let comparable = found.aspects.is_empty();
     if storage {
-        compare_storage(&a, &b, right, &mut found)?;
+        compare_storage((&a, &b), same_type, right, &mut found)?;
     }
     if !comparable {
         return Ok(found);
     }
     if storage {
-        found.note(Aspect::Defined, has_same_defined((left, &a), (right, &b))? && has_same_defined((right, &b), (left, &a))?);
+        let (ours, theirs) = ((left, &a), (right, &b));
+        let same = if knows_defined(left, &a) { has_same_defined(ours, theirs)? } else { has_same_defined(theirs, ours)? };
+        found.note(Aspect::Defined, same);
     }
     let Some(places) = References::of(&a.datatype) else {
-        found.elements = ElementBytes::All;
+        found.elements = ElementBytes::Without(Vec::new());
         return Ok(found);
     };
     if a.datatype.contains_vlen() {
@@ -164,18 +166,17 @@ fn datasets(left: Object<'_>, right: Object<'_>, storage: bool) -> Result<Differ
         ranges.push(at as u64..(at as u64).saturating_add(t.size.into()));
         Ok(())
     })?;
-    let size = a.datatype.element_size();
-    let all = matches!(ranges.as_slice(), [all] if *all == (0..size));
-    found.elements = if all { ElementBytes::Compared } else { ElementBytes::Without(ranges, size) };
+    let is_all = matches!(ranges.as_slice(), [all] if *all == (0..a.datatype.element_size()));
+    found.elements = if is_all { ElementBytes::Compared } else { ElementBytes::Without(ranges) };
     Ok(found)
 }
 
-fn compare_storage(a: &DatasetInfo, b: &DatasetInfo, right: Object<'_>, found: &mut Differing) -> Result<()> {
+fn compare_storage((a, b): (&DatasetInfo, &DatasetInfo), same_type: bool, right: Object<'_>, found: &mut Differing) -> Result<()> {
     found.note(Aspect::MaxShape, a.shape.max() == b.shape.max());
     found.note(Aspect::Chunks, a.chunks == b.chunks);
     let filters = |d: &DatasetInfo| d.filters.iter().map(|f| (f.id, f.flags, f.cd_values.clone())).collect::<Vec<_>>();
     found.note(Aspect::Filters, filters(a) == filters(b));
-    if found.aspects.first() != Some(&Aspect::Type) {
+    if same_type {
         let maker = Maker { sizeof_addr: right.connector.reference_bytes() };
         let fill = |d: &DatasetInfo| definition::fill(d, &maker.remake(&d.datatype)?);
         let same = match (fill(a)?, fill(b)?) {

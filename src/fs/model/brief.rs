@@ -1,14 +1,14 @@
 //! An object in short, for people.
 
-use super::{AttributeBrief, ElementsBrief, ObjectModel, Summary};
+use super::{AttributeBrief, ElementsBrief, ObjectBrief, ObjectModel};
 use crate::base::Result;
 use crate::present;
 
 impl ObjectModel {
     /// What the object is. `chars`: most characters of its type and of its fill value. Costs a
     /// constant number of reads, and one for each part of its list of attributes.
-    pub fn summary(&self, chars: usize) -> Result<Summary> {
-        self.read(|object| present::summary(object.connector, object.id, chars))
+    pub fn brief(&self, chars: usize) -> Result<ObjectBrief> {
+        self.read(|object| present::object_brief(object.connector, object.id, chars))
     }
 
     /// The first `limit` attributes, with values of at most `chars` characters.

@@ -2,9 +2,10 @@
 
 use super::ObjectModel;
 use crate::base::Result;
+use crate::connector::DatasetInfo;
 pub use crate::connector::exchange::ElementBytes;
 use crate::connector::exchange::{Aspect, AttributePart, Differing, differing};
-use crate::present::{aspect_name, aspect_text};
+use crate::present::{aspect_name, aspect_text, element_text};
 
 /// One aspect in which two objects differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub struct Difference {
     pub left: Option<Vec<u8>>,
     /// What the right one has.
     pub right: Option<Vec<u8>>,
-    /// Number of the element that differs first, if the elements differ there.
-    pub element: Option<u64>,
+    /// Coordinates of the element that differs first, if an element differs.
+    pub at: Option<Vec<u64>>,
 }
 
 impl ObjectModel {
@@ -35,16 +36,42 @@ impl ObjectModel {
                 }
                 (left_text, right_text) = (text(self, true)?, text(right, true)?);
             }
-            let element = match aspect {
-                Aspect::Reference(number) => self.read(|object| {
+            let at = match aspect {
+                Aspect::Reference(number) => Some(self.read(|object| {
                     let d = object.connector.dataset(object.id)?;
-                    let elements = d.shape.dims().unwrap_or_default().iter().fold(1u64, |n, dim| n.saturating_mul(*dim));
-                    Ok(number.checked_div(d.references.unwrap_or(1).checked_div(elements).unwrap_or(1)))
-                })?,
+                    let of_one = d.references.zip(d.shape.count()).and_then(|(all, count)| all.checked_div(count));
+                    Ok(coordinates(&d, number.checked_div(of_one.unwrap_or(1)).unwrap_or(*number)))
+                })?),
                 _ => None,
             };
-            found.push(Difference { what: aspect_name(aspect), left: left_text, right: right_text, element });
+            found.push(Difference { what: aspect_name(aspect), left: left_text, right: right_text, at });
         }
         Ok((found, elements))
     }
+
+    /// Coordinates of element `number` of the dataset.
+    pub fn coordinates(&self, number: u64) -> Result<Vec<u64>> {
+        self.read(|object| Ok(coordinates(&object.connector.dataset(object.id)?, number)))
+    }
+
+    /// Element `number` of the dataset as text.
+    pub fn element_text(&self, number: u64) -> Result<Vec<u8>> {
+        self.read(|object| element_text(object.connector, object.id, number))
+    }
+
+    /// Bytes of an element of the dataset.
+    pub fn element_size(&self) -> Result<u64> {
+        self.read(|object| Ok(object.connector.dataset(object.id)?.datatype.element_size()))
+    }
+}
+
+/// The coordinates of element `number` of the dataset `d`.
+fn coordinates(d: &DatasetInfo, number: u64) -> Vec<u64> {
+    let (mut rest, mut index) = (number, Vec::new());
+    for dim in d.shape.dims().unwrap_or_default().iter().rev() {
+        index.push(rest.checked_rem(*dim).unwrap_or(0));
+        rest = rest.checked_div(*dim).unwrap_or(0);
+    }
+    index.reverse();
+    index
 }

@@ -4,11 +4,11 @@
 //! not noted.
 
 mod attributes;
+mod brief;
 mod chunks;
 mod differences;
 mod links;
 mod print;
-mod summary;
 
 use super::changes::ChangeLog;
 use super::done::Invalidate;
@@ -25,7 +25,7 @@ pub use crate::connector::exchange::Definition;
 use crate::connector::exchange::{self, Object, Slab, Slabs};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
-pub use crate::present::{AttributeBrief, ElementsBrief, Summary, cut};
+pub use crate::present::{AttributeBrief, ElementsBrief, ObjectBrief, cut};
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
 pub use differences::{Difference, ElementBytes};
 pub use links::StoredLink;

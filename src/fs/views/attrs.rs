@@ -113,14 +113,14 @@ impl View for Attrs {
         Attrs.group(group)
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let item = dir.item();
         let Some(id) = item.object() else { return Ok(None) };
         let link = item.group().map_or(Ok(None), |group| Attrs.lookup_in(cx, dir, group, name))?;
         if link.is_some() { Ok(link) } else { lookup_attribute(cx, id, name) }
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let item = dir.item();
         if let Some(group) = item.group().filter(|_| start < FIRST_ATTRIBUTE)
             && !Attrs.list_links(cx, dir, group, start, f)?

@@ -55,7 +55,7 @@ impl View for Chunks {
         Chunks.group(group)
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let item = dir.item();
         if let Some(group) = item.group() {
             return Chunks.lookup_in(cx, dir, group, name);
@@ -68,7 +68,7 @@ impl View for Chunks {
         Ok(Some(file(id, name.to_vec())))
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let item = dir.item();
         if let Some(group) = item.group() {
             return Chunks.list_links(cx, dir, group, start, f).map(drop);

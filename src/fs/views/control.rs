@@ -29,11 +29,11 @@ impl View for Control {
         false
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         Ok(self.children(cx, dir).find(|c| c.name == name))
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         for (next, child) in (1u64..).zip(self.children(cx, dir)).filter(|(next, _)| *next > start) {
             if f(child, next).is_break() {
                 break;

@@ -42,7 +42,7 @@ impl View for Defined {
         Defined.group(group)
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let Some(group) = dir.item().group() else { return Ok(None) };
         if let Some(child) = Defined.lookup_in(cx, dir, group, name)? {
             return Ok(Some(child));
@@ -57,7 +57,7 @@ impl View for Defined {
         Ok(Some(Child { name: name.to_vec(), item, link_name: None }))
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         dir.item().group().map_or(Ok(()), |group| Defined.list_links(cx, dir, group, start, f).map(drop))
     }
 

@@ -33,11 +33,11 @@ impl View for Exact {
         Exact.group(group)
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         dir.item().group().map_or(Ok(None), |group| Exact.lookup_in(cx, dir, group, name))
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         dir.item().group().map_or(Ok(()), |group| Exact.list_links(cx, dir, group, start, f).map(drop))
     }
 

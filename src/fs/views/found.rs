@@ -37,11 +37,11 @@ impl View for Found {
         false
     }
 
-    fn lookup(&self, cx: &Context<'_>, _dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, _dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         Ok(cx.connector.salvage().and_then(|salvage| salvage.named(name)).and_then(|id| child(cx, id)))
     }
 
-    fn list(&self, cx: &Context<'_>, _dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, _dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let Some(salvage) = cx.connector.salvage() else { return Ok(()) };
         salvage.found(start, &mut |id, next| match child(cx, id) {
             Some(child) => f(child, next),

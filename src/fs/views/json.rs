@@ -99,7 +99,7 @@ impl View for Json {
         Json.group(group)
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let Some(group) = dir.item().group() else { return Ok(None) };
         if name == SUFFIX
             && let Some(child) = root_file(dir)
@@ -116,7 +116,7 @@ impl View for Json {
         Ok(Json.lookup_shown(cx, dir, group, name, &name_of_directory)?.and_then(directory_of))
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let Some(group) = dir.item().group() else { return Ok(()) };
         let mut take = |child: Option<Child>, next| child.map_or(ControlFlow::Continue(()), |child| f(child, next));
         if start < FIRST_DIRECTORY && !Json.list_links(cx, dir, group, start, &mut |child, next| take(file_of(child), next))? {

@@ -54,12 +54,12 @@ impl View for Main {
         false
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let Some(group) = dir.item().group() else { return Ok(None) };
         Main.lookup_in(cx, dir, group, name)
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let Some(group) = dir.item().group() else { return Ok(()) };
         Main.list_links(cx, dir, group, start, f).map(drop)
     }

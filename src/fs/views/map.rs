@@ -88,13 +88,13 @@ impl View for Map {
         false
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let Some(id) = dir.item().object() else { return Ok(None) };
         let Some(text) = text_of(cx, id, name)? else { return Ok(None) };
         Ok(present::map_value_len(&**cx.connector, id, &text)?.map(|_| pair(id, &text)))
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let Some(id) = dir.item().object() else { return Ok(()) };
         present::map_keys(&**cx.connector, id, start, &mut |text, next| f(pair(id, text), next))
     }

@@ -1,9 +1,8 @@
 //! `.h5dir/text`, `.h5dir/csv`, `.h5dir/tsv`, `.h5dir/jsonl`: datasets as text, `PATH.txt` and so
 //! on.
 //!
-//! The text is made as it is read, and the page cache is bypassed. Opening a dataset of at most 8
-//! MiB finds the size of its text, which the file then shows, up to 32 MiB. Files of larger ones,
-//! and those that were not opened, show a size of 0.
+//! The text is made as it is read, and the page cache is bypassed. Opening a file finds the size of
+//! its text if that is not long, which the file then shows. Other files show a size of 0.
 
 use super::bytes::Bytes;
 use super::context::Context;
@@ -18,10 +17,6 @@ use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Most bytes of elements of a file whose size is found when it is opened.
-const SIZED_BYTES_MAX: u64 = 8 << 20;
-/// Largest such size, bytes.
-const SIZE_MAX: u64 = 32 << 20;
 /// Files whose sizes are kept.
 const SIZES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
@@ -67,11 +62,6 @@ impl LinkView for Tables {
     }
 }
 
-/// The view `name` of this file.
-fn this(name: &str) -> &'static Tables {
-    [&TEXT, &CSV, &TSV].into_iter().find(|tables| tables.name == name).unwrap_or(&JSON_LINES)
-}
-
 impl View for Tables {
     fn name(&self) -> &'static str {
         self.name
@@ -85,12 +75,12 @@ impl View for Tables {
         self.group(group)
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
-        dir.item().group().map_or(Ok(None), |group| this(self.name).lookup_in(cx, dir, group, name))
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+        dir.item().group().map_or(Ok(None), |group| self.lookup_in(cx, dir, group, name))
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
-        dir.item().group().map_or(Ok(()), |group| this(self.name).list_links(cx, dir, group, start, f).map(drop))
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+        dir.item().group().map_or(Ok(()), |group| self.list_links(cx, dir, group, start, f).map(drop))
     }
 
     fn is_generated(&self) -> bool {
@@ -105,15 +95,16 @@ impl View for Tables {
     fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
         let item = inode.item();
         let Some(id) = item.object().filter(|_| item.class == Class::File) else { return Ok(None) };
-        let table = Table::of(&**cx.connector, id, "")?;
-        let is_small = table.bytes() <= SIZED_BYTES_MAX;
-        let text = TableText::new(cx.connector.clone(), table, self.dialect);
+        let text = TableText::new(cx.connector.clone(), Table::of(&**cx.connector, id, "")?, self.dialect);
         let (sizes, key) = (cx.buffers.get::<Sizes>(), (id, self.name));
-        match if is_small { text.size_within(SIZE_MAX)? } else { None } {
-            Some(size) => sizes.0.lock().put(key, size),
-            // Of a dataset that was smaller.
-            None => sizes.0.lock().pop(&key),
-        };
+        let stays = !cx.changing && cx.connector.follow().is_none();
+        if !(stays && sizes.0.lock().contains(&key)) {
+            match text.size()? {
+                Some(size) => drop(sizes.0.lock().put(key, size)),
+                // Of a dataset that was smaller.
+                None => drop(sizes.0.lock().pop(&key)),
+            }
+        }
         Ok(Some(Box::new(text)))
     }
 }
@@ -125,6 +116,6 @@ impl Bytes for TableText {
 
     /// Errors: `EINVAL`, the text is long, and its size is not known.
     fn size(&self) -> Result<u64> {
-        self.size_within(SIZE_MAX)?.ok_or_else(|| Error::refused(libc::EINVAL, "the size of a long text is not known"))
+        TableText::size(self)?.ok_or_else(|| Error::refused(libc::EINVAL, "the size of a long text is not known"))
     }
 }

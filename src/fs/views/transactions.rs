@@ -75,7 +75,7 @@ impl View for Tx {
         false
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let (Some(group), Some(all), Ok(name)) = (dir.item().owner, cx.connector.transactions(), std::str::from_utf8(name)) else {
             return Ok(None);
         };
@@ -93,7 +93,7 @@ impl View for Tx {
         }
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let (Some(group), Some(all)) = (dir.item().owner, cx.connector.transactions()) else { return Ok(()) };
         let children = match key(dir.item()) {
             ("", _) => all.names()?.iter().map(|name| part(Class::Directory, group, name, name)).collect(),

@@ -69,7 +69,7 @@ impl View for Versions {
         true
     }
 
-    fn lookup(&self, cx: &Context<'_>, _dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, _dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let Some(versions) = cx.connector.versions() else { return Ok(None) };
         let Some(name) = std::str::from_utf8(name).ok() else { return Ok(None) };
         // One spelling of a number is its name.
@@ -81,7 +81,7 @@ impl View for Versions {
     }
 
     /// The position after a version is its number.
-    fn list(&self, cx: &Context<'_>, _dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, _dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let Some(versions) = cx.connector.versions() else { return Ok(()) };
         let mut last = start;
         loop {
@@ -122,7 +122,7 @@ impl View for Tags {
         true
     }
 
-    fn lookup(&self, cx: &Context<'_>, _dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, _dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let Some(versions) = cx.connector.versions() else { return Ok(None) };
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| versions::is_name(name)) else { return Ok(None) };
         match versions.tag(name)? {
@@ -131,7 +131,7 @@ impl View for Tags {
         }
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         let Some(versions) = cx.connector.versions() else { return Ok(()) };
         for (next, name) in (1u64..).zip(versions.tags()?).filter(|(next, _)| *next > start) {
             // A tag that was removed meanwhile is left out.
@@ -162,11 +162,11 @@ impl View for Tree {
         self.moves
     }
 
-    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         Main.lookup(cx, dir, name)
     }
 
-    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         Main.list(cx, dir, start, f)
     }
 

@@ -231,12 +231,12 @@ pub trait View: Send + Sync {
     }
 
     /// The child `name` of directory `dir`.
-    fn lookup(&self, _cx: &Context<'_>, _dir: &dyn Inode, _name: &[u8]) -> Result<Option<Child>> {
+    fn lookup(&'static self, _cx: &Context<'_>, _dir: &dyn Inode, _name: &[u8]) -> Result<Option<Child>> {
         Ok(None)
     }
 
     /// Children of `dir` after position `start` (0 = all), each with the position after it.
-    fn list(&self, _cx: &Context<'_>, _dir: &dyn Inode, _start: u64, _f: Visit<'_>) -> Result<()> {
+    fn list(&'static self, _cx: &Context<'_>, _dir: &dyn Inode, _start: u64, _f: Visit<'_>) -> Result<()> {
         Ok(())
     }
 

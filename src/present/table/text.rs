@@ -14,6 +14,11 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// Most bytes of text that are made for one request.
 const AHEAD_MAX: u64 = 64 << 20;
 
+/// Most bytes of elements for whose size the text is made.
+const SIZED_BYTES_MAX: u64 = 8 << 20;
+/// Most bytes of text that are made for its size.
+const SIZED_TEXT_MAX: u64 = 32 << 20;
+
 /// See the module's description.
 pub struct TableText {
     connector: Arc<dyn Connector>,
@@ -102,11 +107,15 @@ impl TableText {
         Ok(done)
     }
 
-    /// Size, bytes; `None`: it is larger than `most`, of at most 64 MiB. Makes the text up to there
-    /// the first time.
-    pub fn size_within(&self, most: u64) -> Result<Option<u64>> {
-        let most = most.min(AHEAD_MAX);
-        let is_larger = self.block_at(most)?.is_some();
-        Ok((!is_larger).then(|| self.progress.lock().starts.last().map_or(0, |(end, _)| *end)))
+    /// Size, bytes; `None`: it is not known, and the text is long. Makes the text the first time if
+    /// the elements have at most 8 MiB, and at most 32 MiB of it.
+    pub fn size(&self) -> Result<Option<u64>> {
+        let known = |progress: &Progress| progress.starts.last().filter(|_| progress.ended).map(|(end, _)| *end);
+        let found = known(&self.progress.lock());
+        if found.is_none() && self.table.bytes() <= SIZED_BYTES_MAX {
+            let _ = self.block_at(SIZED_TEXT_MAX)?;
+            return Ok(known(&self.progress.lock()));
+        }
+        Ok(found)
     }
 }
