@@ -7,7 +7,7 @@
 use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
 use crate::base::Error;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error};
-use crate::cli::side::{Kind, Meta};
+use crate::cli::side::{EXACT_VIEW, Kind, Meta};
 use crate::cli::tree;
 use crate::fs::model::{ChunkStorage, Definition, ObjectModel, Original, StoredChunk, io_error};
 use crate::fs::{Changes, Creator, Entry, Errno, FsResult, Handle, Ino, OpenMode};
@@ -18,8 +18,6 @@ use std::sync::Arc;
 
 /// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
-/// The view of exact forms.
-const EXACT: &[u8] = b"/.h5dir/exact";
 /// Opened for writing.
 const WRITE: OpenMode = OpenMode {
     read: false,
@@ -332,7 +330,7 @@ impl ObjectFile {
 
     fn exact_form(&self) -> io::Result<Arc<Held>> {
         let name = if let State::Temporary(name) = &self.state { name } else { &self.name };
-        let path = [EXACT, &tree::join(&self.path, name)].concat();
+        let path = [EXACT_VIEW, &tree::join(&self.path, name)].concat();
         let found = tree::locate(&*self.container.operations, &path, false).map_err(error)?;
         Ok(Arc::new(Held::new(&self.container, found.attr.ino)))
     }

@@ -8,9 +8,6 @@ use crate::cli::side::container::ObjectSource;
 use crate::fs::model::{Definition, Lost, ObjectModel, io_error};
 use std::io;
 
-/// The view of exact forms.
-const EXACT: &[u8] = b"/.h5dir/exact";
-
 /// What is lost of undefined elements.
 pub(super) const UNDEFINED_LOST: &str = "elements that are undefined in the source are defined in the copy";
 /// What is lost of named datatypes.
@@ -37,7 +34,7 @@ pub(super) fn copy(
             file.use_exact_form();
         }
         if !stored::copy(source, file, manner.link, progress)? {
-            let mut content = if exact { source.form(&[EXACT, source.path()].concat())?.open()? } else { source.open()? };
+            let mut content = if exact { source.exact()?.open()? } else { source.open()? };
             bytes::copy(&mut *content, file, piece, progress)?;
         }
     }

@@ -15,8 +15,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 
-/// The view of exact forms.
-const EXACT: &[u8] = b"/.h5dir/exact";
 /// Bytes of local files that are shown.
 const BYTES_SHOWN: usize = 16;
 
@@ -186,8 +184,7 @@ impl<'a> Comparison<'a> {
         let ElementBytes::Without(without) = elements else { return Ok(()) };
         if without.is_empty() && (a.needs_exact_form().map_err(failed)? || b.needs_exact_form().map_err(failed)?) {
             // Different strings may have the same lines.
-            let exact = |object: &ObjectSource| object.form(&[EXACT, object.path()].concat());
-            return self.compare_bytes(&exact(left)?, &exact(right)?, None, found);
+            return self.compare_bytes(&left.exact()?, &right.exact()?, None, found);
         }
         let size = if a.has_mapped_bytes() { a.element_size().map_err(failed)? } else { 0 };
         let is_lines = a.has_lines().map_err(failed)?;

@@ -1,6 +1,6 @@
 //! Objects of a container as sources: its view, without a kernel.
 
-use super::{Content, FACT_MAX, FACT_PREFIX, Kind, Meta, Source};
+use super::{Content, EXACT_VIEW, FACT_MAX, FACT_PREFIX, Kind, Meta, Source};
 use crate::cli::tree;
 use crate::fs::model::{ObjectModel, StoredLink, StoredSource, io_error};
 use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, Whence};
@@ -185,6 +185,11 @@ impl ObjectSource {
     /// The same object in another view: the file `path` of it.
     pub(crate) fn form(&self, path: &[u8]) -> io::Result<ObjectSource> {
         Self::resolve(&self.container, path, true)
+    }
+
+    /// The same object in its exact form.
+    pub(crate) fn exact(&self) -> io::Result<ObjectSource> {
+        self.form(&[EXACT_VIEW, self.path()].concat())
     }
 }
 

@@ -24,7 +24,8 @@ pub(crate) const DEPTH_MAX: usize = 1024;
 pub(crate) const FACT_MAX: u64 = 64 << 20;
 /// Prefix of extended attributes that h5dir derives.
 pub(crate) const FACT_PREFIX: &[u8] = b"user.h5dir.";
-
+/// Path of the view in which datasets of strings are shown element by element, without loss.
+pub(crate) const EXACT_VIEW: &[u8] = b"/.h5dir/exact";
 /// Extended attribute that sets which elements are defined.
 pub(crate) const DEFINED_XATTR: &[u8] = b"user.h5dir.defined";
 
