@@ -1,6 +1,7 @@
 //! `h5dir attr`: shows, sets and removes attributes of an object, without mounting.
 
 use super::failure::{Exit, Failure, reason};
+use super::print_error;
 use super::side::argument::Argument;
 use super::side::container::{Container, ObjectSource};
 use super::side::opened;
@@ -53,6 +54,7 @@ fn get(target: &AttrTarget, name: Option<&OsString>) -> Result<(), Failure> {
     let (_container, object) = open_object(target, false)?;
     let failed = |e| failure(target, &io_error(&e));
     let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut readable = Ok(());
     let printed = match name {
         Some(name) => {
             let value = object.attribute_text(name.as_bytes()).map_err(failed)?;
@@ -63,8 +65,18 @@ fn get(target: &AttrTarget, name: Option<&OsString>) -> Result<(), Failure> {
         None => {
             let mut printed = Ok(());
             for name in object.attribute_names().map_err(failed)? {
-                let value = object.attribute_text(&name).map_err(failed)?;
-                printed = printed.and_then(|()| writeln!(out, "{} = {}", text::name(&name), text::value(&value)));
+                match object.attribute_text(&name) {
+                    Ok(value) => printed = printed.and_then(|()| writeln!(out, "{} = {}", text::name(&name), text::value(&value))),
+                    Err(e) => {
+                        let name = text::name(&name);
+                        print_error(&format!(
+                            "{}: the attribute {name}: {}",
+                            escaped_bytes(target.object.as_bytes()),
+                            reason(&io_error(&e))
+                        ));
+                        readable = Err(Failure::reported(Exit::General));
+                    }
+                }
             }
             printed
         }
@@ -73,7 +85,7 @@ fn get(target: &AttrTarget, name: Option<&OsString>) -> Result<(), Failure> {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e))))
         }
-        _ => Ok(()),
+        _ => readable,
     }
 }
 

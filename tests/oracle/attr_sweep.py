@@ -23,6 +23,19 @@ def run(options, *args):
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
+def unreadable(t, options, place):
+    """An attribute whose string is in a damaged heap does not hide the others."""
+    path = os.path.join(place, "damaged.h5")
+    with h5py.File(path, "w") as f:
+        f.attrs["a"], f.attrs["b"], f.attrs["c"] = np.int32(1), "in the heap", np.int32(3)
+    with open(path, "r+b") as raw:
+        raw.seek(raw.read().index(b"GCOL"))
+        raw.write(b"0000")
+    code, shown, said = run(options, "get", f"{path}:/")
+    t.equal((code, shown, said.count("\n")), (1, "a = 1\nc = 3\n", 1), "the others")
+    t.check("damaged.h5:/: the attribute b: " in said, f"the damaged one: {said}")
+
+
 def main():
     options = harness.arguments(__doc__)
     options.bin = os.path.abspath(options.bin)
@@ -50,6 +63,7 @@ def main():
             t.check("no such attribute" in run(options, "get", f"{target}:/g/d", "a1")[2], "get of nothing")
             t.equal(run(options, "get", f"{target}:/none")[0], 5, "no such object")
         subprocess.run([options.bin, "cp", "-r", container, back], check=True, stdin=subprocess.DEVNULL)
+        unreadable(t, options, place)
         for file in (path, back):
             with h5py.File(file) as f:
                 attributes = f["g/d"].attrs
