@@ -85,10 +85,12 @@ impl<'a> Sets<'a> {
     fn fetched(&self, chunks: &[(u64, Cell)], f: &EachSet<'_>) -> Result<Vec<(u64, ElementSet)>> {
         let cells: Vec<Cell> = chunks.iter().map(|(_, cell)| cell.clone()).collect();
         let stored = self.connector.fetch_stored(&cells)?;
+        // Not by threads of the pool: a thread that has a permit may wait for them.
+        let bytes = cells.iter().fold(0u64, |n, cell| n.saturating_add(self.d.decoding_bytes(cell.len())));
+        let _permit = permit(&self.connector.env, bytes);
         let one = |(number, cell): &(u64, Cell)| {
             let Data::Extent(extent) = &cell.data else { return Ok((*number, f(*number, None)?)) };
             let bytes = stored.get(extent).ok_or_else(|| out_of_range(self.d.id))?;
-            let _permit = permit(&self.connector.env, self.d.decoding_bytes(cell.len()));
             Ok((*number, f(*number, self.d.defined_in(bytes, cell.mask)?)?))
         };
         self.connector.env.pool.install(|| chunks.par_iter().map(one).collect())

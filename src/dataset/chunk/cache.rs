@@ -12,6 +12,10 @@
 //! Containers that are mounted together share one memory ([`ChunkCache::sharing`]): one budget, and
 //! the least recently used chunk of all goes first.
 
+mod claims;
+
+pub(crate) use claims::{Claim, Loading};
+
 use super::disk_cache::DiskCache;
 use super::image::{ChunkImage, Image};
 use super::key::{CacheKey, ChunkKey, DatasetKey};
@@ -90,6 +94,20 @@ pub(crate) enum Found {
 struct Pending {
     done: Mutex<Option<Result<Arc<Chunk>>>>,
     ready: Condvar,
+}
+
+impl Pending {
+    /// Waits until the decode ends.
+    fn wait(&self) -> Result<Arc<Chunk>> {
+        waiting::may_wait();
+        let mut done = self.done.lock();
+        loop {
+            if let Some(result) = done.as_ref() {
+                return result.clone();
+            }
+            self.ready.wait(&mut done);
+        }
+    }
 }
 
 enum Slot {
@@ -371,12 +389,6 @@ impl ChunkCache {
         found
     }
 
-    /// True when the chunk is being decoded or in the disk cache.
-    pub(crate) fn is_loading_or_on_disk(&self, key: impl Into<CacheKey>) -> bool {
-        let key = self.key(key);
-        matches!(self.memory.state.lock().slots.peek(&key), Some(Slot::Loading(_))) || self.disk_cache.find(key.1).is_some()
-    }
-
     /// Returns the chunk `key` of `size` decoded bytes; calls `load` to decode it on a miss.
     ///
     /// Waits if another thread is decoding the chunk.
@@ -405,14 +417,7 @@ impl ChunkCache {
 
     fn wait(&self, pending: &Pending) -> Result<Found> {
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        waiting::may_wait();
-        let mut done = pending.done.lock();
-        loop {
-            if let Some(result) = done.as_ref() {
-                return result.clone().map(Found::Chunk);
-            }
-            pending.ready.wait(&mut done);
-        }
+        pending.wait().map(Found::Chunk)
     }
 
     fn load(&self, key: Key, size: u64, load: impl FnOnce() -> Result<Image>) -> Result<Found> {
@@ -454,22 +459,6 @@ impl ChunkCache {
         state.slots.put(key, Slot::Loading(pending.clone()));
         state.bytes = state.bytes.saturating_add(size);
         Reservation { cache: self, key, charge: size, keep, pending, finished: false }
-    }
-
-    /// Reserves those of several chunks, keys and decoded bytes, that are neither cached nor being
-    /// decoded: the caller decodes them together. `None`: the others.
-    pub(crate) fn reserve(&self, chunks: impl Iterator<Item = (CacheKey, u64)>) -> Vec<Option<Reservation<'_>>> {
-        let (mut victims, mut reserved) = (Vec::new(), Vec::new());
-        let mut state = self.memory.state.lock();
-        for (key, size) in chunks {
-            let key = self.key(key);
-            let is_there = state.slots.contains(&key) || self.disk_cache.find(key.1).is_some();
-            reserved.push((!is_there).then(|| self.reserve_slot(&mut state, key, size, &mut victims)));
-        }
-        drop(state);
-        self.save_unfinished(victims);
-        reserved.iter().flatten().for_each(|reservation| self.count_decode(reservation));
-        reserved
     }
 
     /// Adds a chunk that is known, unless it is cached or being decoded.

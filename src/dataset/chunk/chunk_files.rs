@@ -252,6 +252,26 @@ impl Writer<'_> {
 #[derive(Default)]
 struct Entry(Mutex<Option<Result<Arc<ChunkFile>>>>);
 
+/// The place of a decoded chunk in the cache.
+pub(crate) struct FilePlace(Arc<Entry>);
+
+impl FilePlace {
+    /// The chunk; calls `make` to decode it, unless another thread did or does, for which it waits.
+    pub(crate) fn file(&self, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
+        let mut slot = self.0.0.lock();
+        if let Some(result) = slot.as_ref() {
+            return result.clone();
+        }
+        let made = make().map(Arc::new);
+        // Another error, of a temporary file or a server, may be transient: the next reader tries
+        // again.
+        if matches!(made, Ok(_) | Err(Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. })) {
+            *slot = Some(made.clone());
+        }
+        made
+    }
+}
+
 /// LRU cache of decoded chunks in temporary files.
 pub(crate) struct ChunkFiles {
     entries: Mutex<LruCache<CacheKey, (u64, Arc<Entry>)>>,
@@ -278,35 +298,26 @@ impl ChunkFiles {
     ///
     /// Waits if another thread is decoding the chunk. Caches errors of decoding alone.
     pub(crate) fn get(&self, key: impl Into<CacheKey>, len: u64, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
+        self.place(key, len).file(make)
+    }
+
+    /// The place of the chunk `key` of `len` bytes. Dropping the chunk takes the place away: what
+    /// is decoded for it later is found by nothing.
+    pub(crate) fn place(&self, key: impl Into<CacheKey>, len: u64) -> FilePlace {
         let key = key.into();
-        let entry = {
-            let mut entries = self.entries.lock();
-            match entries.get(&key) {
-                Some((_, e)) => e.clone(),
-                None => {
-                    let held = |entries: &LruCache<CacheKey, (u64, Arc<Entry>)>| entries.iter().map(|(_, (n, _))| *n).sum::<u64>();
-                    while entries.len() >= FILES_MAX || held(&entries).saturating_add(len) > self.capacity {
-                        if entries.pop_lru().is_none() {
-                            break;
-                        }
-                    }
-                    let e = Arc::<Entry>::default();
-                    entries.put(key, (len, e.clone()));
-                    e
-                }
+        let mut entries = self.entries.lock();
+        if let Some((_, entry)) = entries.get(&key) {
+            return FilePlace(entry.clone());
+        }
+        let held = |entries: &LruCache<CacheKey, (u64, Arc<Entry>)>| entries.iter().map(|(_, (n, _))| *n).sum::<u64>();
+        while entries.len() >= FILES_MAX || held(&entries).saturating_add(len) > self.capacity {
+            if entries.pop_lru().is_none() {
+                break;
             }
-        };
-        let mut slot = entry.0.lock();
-        if let Some(result) = slot.as_ref() {
-            return result.clone();
         }
-        let made = make().map(Arc::new);
-        // Another error, of a temporary file or a server, may be transient: the next reader tries
-        // again.
-        if matches!(made, Ok(_) | Err(Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. })) {
-            *slot = Some(made.clone());
-        }
-        made
+        let entry = Arc::<Entry>::default();
+        entries.put(key, (len, entry.clone()));
+        FilePlace(entry)
     }
 
     /// Drops every chunk.

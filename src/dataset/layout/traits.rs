@@ -52,6 +52,18 @@ impl BackgroundTurn for AlwaysTurn {
     }
 }
 
+/// Decodes chunks to their places in the caches, where the next read finds them. A chunk that
+/// changed meanwhile has no place any more, so no lock is needed.
+pub type Undecoded<'a> = Box<dyn FnOnce() + 'a>;
+
+/// What [`Layout::read_front`] did.
+pub enum Front<'a> {
+    /// So many bytes were read, at least one.
+    Read(usize),
+    /// Nothing was: these chunks are decoded first.
+    Undecoded(Undecoded<'a>),
+}
+
 /// Storage of one dataset's elements. Offsets and lengths are bytes of the dataset.
 ///
 /// Methods that change the dataset return the new data layout message if it changed; the caller
@@ -68,6 +80,11 @@ pub trait Layout: Any + Send + Sync {
 
     /// Fills `buf` with the bytes from `offset`; the range lies within the dataset.
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Reads the front of `buf`, for a caller with a lock that it releases for long work.
+    fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {
+        self.read(data, env, offset, buf).map(|()| Front::Read(buf.len()))
+    }
 
     /// Next byte at or after `offset` that is in the file ([`Seek::Data`]) or is not
     /// ([`Seek::Hole`]).

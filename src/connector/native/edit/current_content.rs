@@ -5,9 +5,12 @@ use super::super::dataset::Dataset;
 use crate::base::lock_order::{Locked, Rank};
 use crate::base::{Error, Result};
 use crate::connector::{Content, Form, ObjectId};
-use crate::dataset::layout::{BackgroundTurn, Seek};
+use crate::dataset::layout::{BackgroundTurn, Front, Seek};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+
+/// How often a read decodes chunks before it decodes them with the lock.
+const DECODES_MAX: usize = 4;
 
 /// The current bytes of a dataset in one form.
 pub struct CurrentContent {
@@ -27,11 +30,48 @@ impl CurrentContent {
         objects.pending(self.id, |p| p.rewrite.as_ref().filter(|r| r.is(self.form)).map(|r| f(&r.form))).flatten()
     }
 
+    fn connector(&self) -> Result<Arc<NativeConnector>> {
+        self.connector.upgrade().ok_or_else(|| Error::refused(libc::EIO, "the container is closed"))
+    }
+
     fn with<T>(&self, f: impl FnOnce(&dyn Content) -> Result<T>) -> Result<T> {
-        let connector = self.connector.upgrade().ok_or_else(|| Error::refused(libc::EIO, "the container is closed"))?;
+        let connector = self.connector()?;
         let _shared = connector.shared();
         let content: Arc<dyn Content> = connector.form_of(self.id, self.form)?;
         f(&*content)
+    }
+}
+
+impl CurrentContent {
+    /// Reads stored elements. Chunks are decoded without the lock of readers: other threads change
+    /// the file meanwhile, and what they change is read anew.
+    fn read_elements(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let connector = self.connector()?;
+        let env = &connector.options.environment;
+        for _ in 0..DECODES_MAX {
+            let shared = connector.shared();
+            let open = connector.dataset(self.id)?;
+            let bytes = &open.dataset.bytes;
+            if open.dataset.datatype.contains_vlen() {
+                return connector.form_of(self.id, self.form)?.read(offset, buf);
+            }
+            let Some(mut rest) = bytes.clip(offset, buf) else { return Ok(0) };
+            let (len, mut at) = (rest.len(), offset);
+            let undecoded = loop {
+                match bytes.layout.read_front(bytes, env, at, rest)? {
+                    Front::Undecoded(undecoded) => break undecoded,
+                    Front::Read(n) if n >= rest.len() => return Ok(len),
+                    Front::Read(n) => {
+                        rest = rest.get_mut(n..).unwrap_or_default();
+                        at = at.saturating_add(n as u64);
+                    }
+                }
+            };
+            drop(shared);
+            undecoded();
+        }
+        // The cache does not keep the chunks so long, or they change again and again.
+        self.with(|c| c.read(offset, buf))
     }
 }
 
@@ -49,7 +89,7 @@ impl Content for CurrentContent {
         });
         match read {
             Some(n) => Ok(n),
-            None => self.with(|c| c.read(offset, buf)),
+            None => self.read_elements(offset, buf),
         }
     }
 
@@ -174,5 +214,110 @@ mod tests {
             assert!(found[..n] == want[from..from + n], "round {round}");
         }
         assert!(bytes(&c, id) == want);
+    }
+
+    /// Bytes of a chunk whose decode needs a permit.
+    const LARGE: usize = 4 << 20;
+
+    /// A reader that decodes a chunk of 4 MiB, and waits for the permit meanwhile. Calls `f` with
+    /// the dataset then; returns what the reader read.
+    fn read_beside(f: impl FnOnce(&NativeConnector, ObjectId) + Send) -> Vec<u8> {
+        let c = writable(&Plan::new(0, 0, 0, Fault::Short));
+        let id = c.create_file(c.root(), b"d").unwrap();
+        let fact = format!(r#"{{"dtype": "u1", "shape": [{LARGE}], "chunks": [{LARGE}], "filters": ["deflate 1"]}}"#);
+        editor(&c).set_fact(id, "dataset", fact.as_bytes()).unwrap();
+        c.write(id, 0, &vec![7; LARGE]).unwrap();
+        c.commit().unwrap();
+        c.environment().forget_decoded();
+        let env = c.environment();
+        let permit = env.decoding.enter(u64::MAX);
+        let decodes = || env.cache.counters.decodes.load(std::sync::atomic::Ordering::Relaxed);
+        let before = decodes();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| bytes(&c, id));
+            while decodes() == before {
+                std::thread::yield_now();
+            }
+            let (done, is_done) = std::sync::mpsc::channel();
+            let changed = &c;
+            let writer = scope.spawn(move || {
+                f(changed, id);
+                done.send(()).unwrap();
+            });
+            let passed = is_done.recv_timeout(Duration::from_secs(60));
+            drop(permit);
+            writer.join().unwrap();
+            assert!(passed.is_ok(), "the writer waited for the reader");
+            let read = reader.join().unwrap();
+            assert!(bytes(&c, id) == read);
+            read
+        })
+    }
+
+    #[test]
+    fn a_writer_does_not_wait_for_a_reader_that_decodes() {
+        let read = read_beside(|c, _| {
+            let other = c.create_file(c.root(), b"other").unwrap();
+            c.write(other, 0, b"bytes").unwrap();
+            c.commit().unwrap();
+        });
+        assert!(read == vec![7; LARGE]);
+    }
+
+    #[test]
+    fn a_chunk_that_is_replaced_while_a_reader_decodes_it_is_read_anew() {
+        let read = read_beside(|c, id| {
+            c.write(id, 0, &vec![8; LARGE]).unwrap();
+            c.commit().unwrap();
+            // Into the space of the old chunk.
+            for n in 0..8 {
+                let other = c.create_file(c.root(), format!("other{n}").as_bytes()).unwrap();
+                c.write(other, 0, &[9; 20_000]).unwrap();
+                c.commit().unwrap();
+            }
+        });
+        assert!(read == vec![8; LARGE]);
+    }
+
+    #[test]
+    fn a_chunk_that_is_removed_while_a_reader_decodes_it_is_read_as_zeros() {
+        let read = read_beside(|c, id| {
+            c.zero(id, 0, LARGE as u64).unwrap();
+            c.commit().unwrap();
+        });
+        assert!(read == vec![0; LARGE]);
+    }
+
+    /// Each write replaces a chunk by one value: no reader sees two values in a chunk.
+    #[test]
+    fn readers_beside_writers_see_whole_chunks() {
+        let (c, id) = deflated();
+        c.write(id, 0, &vec![1; CHUNKS * CHUNK]).unwrap();
+        let ends = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for reader in 0..3usize {
+                let (c, ends) = (&c, &ends);
+                scope.spawn(move || {
+                    let content = c.content(id, Form::Main).unwrap();
+                    let mut buf = vec![0; 4 * CHUNK];
+                    for round in 0.. {
+                        let first = (round * 7 + reader * 13) % (CHUNKS - 4);
+                        content.read((first * CHUNK) as u64, &mut buf).unwrap();
+                        assert!(buf.chunks(CHUNK).all(|chunk| chunk.iter().all(|b| *b == chunk[0] && *b != 0)));
+                        if ends.load(std::sync::atomic::Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                });
+            }
+            for round in 0..150usize {
+                c.write(id, ((round * 29) % CHUNKS * CHUNK) as u64, &vec![(round % 200) as u8 + 1; CHUNK]).unwrap();
+                if round % 4 == 0 {
+                    c.commit().unwrap();
+                    c.environment().forget_decoded();
+                }
+            }
+            ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
     }
 }

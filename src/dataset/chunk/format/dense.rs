@@ -52,7 +52,7 @@ impl ChunkFormat for Dense {
         Ok((bytes.ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "the decoded chunk is not dense"))?, StoredForm::WHOLE))
     }
 
-    fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
+    fn open_large<'a>(&'a self, reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
         Ok(Some(Large::Direct(reader.record)))
     }
 

@@ -56,7 +56,7 @@ impl ChunkFormat for Filtered {
         encode_whole(&self.pipeline, bytes)
     }
 
-    fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
+    fn open_large<'a>(&'a self, reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
         if self.is_plain(reader.is_edge) {
             return Ok(Some(Large::Direct(reader.record)));
         }

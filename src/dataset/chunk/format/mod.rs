@@ -14,4 +14,4 @@ mod traits;
 pub(crate) use parts::{Parts, SectionParts};
 pub(crate) use registry::{open, open_value};
 pub(in crate::dataset) use traits::check_stored;
-pub(crate) use traits::{ChunkFormat, DENSE, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, SPARSE};
+pub(crate) use traits::{ChunkFormat, DENSE, DecodeToFile, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, SPARSE};

@@ -180,7 +180,7 @@ impl ChunkFormat for Prefix {
         Ok((bytes.map_err(|_| other())?, StoredForm::WHOLE))
     }
 
-    fn open_large(&self, _reader: LargeReader<'_>) -> Result<Option<Large>> {
+    fn open_large<'a>(&'a self, _reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
         Ok(None)
     }
 }
@@ -212,7 +212,7 @@ impl ChunkFormat for FilteredPrefix {
         self.filtered.encode(DenseImage::boxed(whole), is_edge)
     }
 
-    fn open_large(&self, _reader: LargeReader<'_>) -> Result<Option<Large>> {
+    fn open_large<'a>(&'a self, _reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
         Ok(None)
     }
 }

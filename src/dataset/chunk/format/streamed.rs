@@ -4,14 +4,13 @@
 //! memory.
 
 use super::filtered_chunk::Filtered;
-use super::traits::{Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, check_stored, encode_whole, refuse};
+use super::traits::{DecodeToFile, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, check_stored, encode_whole, refuse};
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::filter::FilterError;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Chunks up to this size are decoded in memory whatever the cache size, bytes.
@@ -62,7 +61,7 @@ pub(super) fn encode(format: &Filtered, env: &Environment, file: &DirtyFile) -> 
 ///
 /// Chunks above half of the cache are too large, or above a sixteenth if compressed more than 1:64;
 /// chunks up to [`WHOLE_CHUNK_MIN_BYTES`] never are.
-pub(super) fn open(format: &Filtered, reader: LargeReader<'_>) -> Result<Option<Large>> {
+pub(super) fn open<'a>(format: &'a Filtered, reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
     let LargeReader { env, key, record, .. } = reader;
     let (bytes, budget) = (format.chunk_bytes, env.cache.budget());
     let part = if record.size.saturating_mul(COMPRESSION_RATIO_MAX) >= bytes { 2 } else { 16 };
@@ -85,12 +84,13 @@ pub(super) fn open(format: &Filtered, reader: LargeReader<'_>) -> Result<Option<
         if bytes > env.chunk_files.capacity() {
             return Ok(None);
         }
-        return env.chunk_files.get(key, bytes, || decode_to_file(format, reader)).map(|s| Some(Large::File(s)));
+        let place = env.chunk_files.place(key, bytes);
+        return Ok(Some(Large::File(Box::new(move || place.file(|| decode_to_file(format, reader))))));
     };
     if bytes > STREAMED_CHUNK_MIN_BYTES.max(budget) || bytes > env.chunk_files.capacity() {
         return refused(bytes);
     }
-    inflate(format, reader, plan).map(|s| Some(Large::File(s)))
+    Ok(Some(Large::File(inflate(format, reader, plan)?)))
 }
 
 /// Decodes a chunk in memory and writes it to a temporary file, so that later rows need not decode
@@ -106,16 +106,18 @@ fn decode_to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<ChunkFil
 }
 
 /// Inflates a stored chunk into a temporary file that its readers share.
-fn inflate(format: &Filtered, reader: LargeReader<'_>, plan: StreamPlan) -> Result<Arc<ChunkFile>> {
+fn inflate<'a>(format: &'a Filtered, reader: LargeReader<'a>, plan: StreamPlan) -> Result<DecodeToFile<'a>> {
     let LargeReader { env, source, key, record, .. } = reader;
     let bytes = format.chunk_bytes;
     check_stored(source, bytes, record, record.size)?;
-    let mut read = |from: u64, buf: &mut [u8]| source.read(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
-    env.chunk_files.get(key, bytes, || {
+    let place = env.chunk_files.place(key, bytes);
+    let make = move || {
         env.share_temporary_space(0);
         env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
+        let mut read = |from: u64, buf: &mut [u8]| source.read(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
         ChunkFile::inflate(plan, bytes, record.size, &mut read, record.address)
-    })
+    };
+    Ok(Box::new(move || place.file(make)))
 }
 
 /// Decodes a stored chunk into a new temporary file, to be changed there.
@@ -129,7 +131,10 @@ pub(super) fn to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<Dirt
     };
     let zeros = FillPattern::zero();
     match large {
-        Some(Large::File(chunk)) => DirtyFile::filled(len, &zeros, len, &mut |at, buf| chunk.read(at, buf)),
+        Some(Large::File(decode)) => {
+            let chunk = decode()?;
+            DirtyFile::filled(len, &zeros, len, &mut |at, buf| chunk.read(at, buf))
+        }
         Some(Large::Direct(record)) => {
             DirtyFile::filled(len, &zeros, len, &mut |at, buf| source.read(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf))
         }

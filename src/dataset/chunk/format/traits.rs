@@ -24,13 +24,15 @@ pub(crate) const READ_AHEAD_CHUNK_MAX_BYTES: u64 = 64 << 20;
 /// Stored bytes allowed for a chunk beyond twice its decoded bytes.
 const STORED_SLACK_BYTES: u64 = 1 << 20;
 
+/// Decodes a chunk to its temporary file, unless another thread did.
+pub(crate) type DecodeToFile<'a> = Box<dyn FnOnce() -> Result<Arc<ChunkFile>> + Send + 'a>;
+
 /// A chunk that is too large to be decoded in memory.
-#[derive(Debug)]
-pub(crate) enum Large {
+pub(crate) enum Large<'a> {
     /// The elements are unfiltered in the container file.
     Direct(ChunkRecord),
-    /// The elements are decoded in a temporary file.
-    File(Arc<ChunkFile>),
+    /// The elements belong in a temporary file, whose place in the cache of such files is taken.
+    File(DecodeToFile<'a>),
 }
 
 /// Arguments for reading a chunk that may be too large for memory.
@@ -126,7 +128,7 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
     fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, StoredForm)>;
 
     /// Opens a chunk that is too large to be decoded in memory. `None`: it is small enough.
-    fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>>;
+    fn open_large<'a>(&'a self, reader: LargeReader<'a>) -> Result<Option<Large<'a>>>;
 
     /// True if chunks too large for memory can be changed in temporary files.
     fn changes_in_files(&self, _env: &Environment) -> bool {

@@ -65,10 +65,16 @@ impl ChunkSets for Sets<'_> {
         if c.grid.chunk_bytes() > env.whole_chunk_max() {
             return Err(Error::limit("chunk", Address::UNDEF, "sparse chunks of this size need a larger --cache-size"));
         }
-        match env.dirty.get(key) {
-            Some(chunk) => Ok(chunk.image().defined().cloned()),
-            None if decode || env.cache.contains(key) => c.decoded_set(env, store, number),
-            None => match c.index.lookup(store, &scaled)? {
+        if let Some(chunk) = env.dirty.get(key) {
+            return Ok(chunk.image().defined().cloned());
+        }
+        // A thread of the pool does not wait for a chunk that is being decoded.
+        if let Some(chunk) = env.cache.ready(std::iter::once(key)).into_iter().flatten().next() {
+            return Ok(chunk.image().defined().cloned());
+        }
+        match decode {
+            true => c.decoded_set(env, store, number),
+            false => match c.index.lookup(store, &scaled)? {
                 Some(record) => c.format.defined(*store, record, c.grid.is_edge(&scaled)),
                 None => Ok(None),
             },

@@ -1,9 +1,10 @@
 //! Implements [`Layout`] for chunked datasets.
 
 use super::create;
+use super::decoding::Decoding;
 use super::found_chunks::FoundChunks;
 use super::holes::Accuracy;
-use super::read::Chunked;
+use super::read::{Chunked, Reading};
 use super::write::ChunkWriter;
 use super::{bounds, copy, read_ahead, sections, write};
 use crate::base::element_set::ElementSet;
@@ -20,7 +21,7 @@ use crate::dataset::environment::Environment;
 use crate::dataset::index;
 use crate::dataset::layout::parts::Parts;
 use crate::dataset::layout::traits::{
-    BackgroundTurn, CopyUnit, DatasetBytes, Definition, Description, DirtyList, Layout, Operation, Progress, Seek, StoredChunks,
+    BackgroundTurn, CopyUnit, DatasetBytes, Definition, Description, DirtyList, Front, Layout, Operation, Progress, Seek, StoredChunks,
     StoredVolume, WriteBack, Written,
 };
 use crate::filter::Pipeline;
@@ -99,6 +100,52 @@ impl Chunked {
     }
 }
 
+/// The front of a range of bytes: what is read at a time.
+enum Part {
+    /// A hole, bytes.
+    Hole(usize),
+    /// Pieces of chunks, bytes.
+    Slice(usize),
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        let (Part::Hole(len) | Part::Slice(len)) = self;
+        *len
+    }
+}
+
+impl Chunked {
+    /// The front of the `len` bytes from `offset`.
+    fn front(&self, data: &DatasetBytes, env: &Environment, offset: u64, len: usize) -> Part {
+        // The index does not contain dirty chunks.
+        let is_dirty = env.dirty.has(self.number);
+        match if is_dirty { 0 } else { self.hole_at(env, &data.store, offset, len).min(len) } {
+            0 => Part::Slice(self.slice_bytes().min(len)),
+            hole => Part::Hole(hole),
+        }
+    }
+
+    /// Reads a part, which is as long as `buf`; see [`Chunked::read_slice`].
+    fn read_part<'a>(
+        &'a self,
+        data: &'a DatasetBytes,
+        env: &'a Environment,
+        part: Part,
+        gives_back: bool,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Option<Decoding<'a>>> {
+        match part {
+            Part::Hole(_) => {
+                data.fill.fill(offset, buf);
+                Ok(None)
+            }
+            Part::Slice(_) => self.read_slice(Reading { env, store: &data.store, fill: &data.fill }, gives_back, offset, buf),
+        }
+    }
+}
+
 impl Layout for Chunked {
     fn name(&self) -> &'static str {
         self.format.layout_name()
@@ -116,20 +163,22 @@ impl Layout for Chunked {
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            // The index does not contain dirty chunks.
-            let is_dirty = env.dirty.has(self.number);
-            let holes = if is_dirty { 0 } else { self.hole_at(env, &data.store, at, rest.len()).min(rest.len()) };
-            if holes > 0 {
-                let (hole, tail) = rest.split_at_mut(holes);
-                data.fill.fill(at, hole);
-                (at, rest) = (at.saturating_add(holes as u64), tail);
-                continue;
-            }
-            let (slice, tail) = rest.split_at_mut(self.slice_bytes().min(rest.len()));
-            self.read_slice(env, &data.store, &data.fill, at, slice)?;
-            (at, rest) = (at.saturating_add(slice.len() as u64), tail);
+            let part = self.front(data, env, at, rest.len());
+            let (front, tail) = rest.split_at_mut(part.len());
+            self.read_part(data, env, part, false, at, front)?;
+            (at, rest) = (at.saturating_add(front.len() as u64), tail);
         }
         Ok(())
+    }
+
+    fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {
+        let part = self.front(data, env, offset, buf.len());
+        let front = buf.get_mut(..part.len()).unwrap_or_default();
+        Ok(match self.read_part(data, env, part, true, offset, front)? {
+            None => Front::Read(front.len()),
+            // The read that follows finds errors.
+            Some(decoding) => Front::Undecoded(Box::new(|| drop(decoding.decode(&mut [])))),
+        })
     }
 
     fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {

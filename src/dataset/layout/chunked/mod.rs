@@ -3,6 +3,7 @@
 mod bounds;
 mod copy;
 mod create;
+mod decoding;
 mod defined;
 mod extents;
 mod found_chunks;

@@ -1,5 +1,6 @@
 //! Reads chunked datasets: splits requests by chunk, and finds and decodes the chunks.
 
+use super::decoding::{Decoding, StoredChunk};
 use super::found_chunks::FoundChunks;
 use crate::base::{Address, Error, Result, buffers};
 use crate::dataset::chunk::ChunkGrid;
@@ -14,7 +15,6 @@ use crate::dataset::fill::FillPattern;
 use crate::dataset::index::{ChunkIndex, ChunkRecord};
 use crate::dataset::layout::traits::Seek;
 use crate::meta::Store;
-use rayon::prelude::*;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -34,8 +34,6 @@ thread_local! {
 
 /// Rows of chunks in one slice of a request, to bound the number of pieces of tiny chunks.
 const SLICE_ROWS: u64 = 8192;
-/// Smallest chunk whose decode needs a permit of the decoding gate, bytes.
-const GATED_CHUNK_MIN_BYTES: u64 = 4 << 20;
 
 /// Storage of a chunked dataset.
 pub(super) struct Chunked {
@@ -55,6 +53,15 @@ pub(super) struct Chunked {
     pub(crate) is_implicit: bool,
     /// What searches for stored chunks found.
     pub(crate) found: FoundChunks,
+}
+
+/// What a read needs beside the dataset.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    pub env: &'a Environment,
+    pub store: &'a Store,
+    /// Value of elements that were never written.
+    pub fill: &'a FillPattern,
 }
 
 /// Where the bytes of a chunk are.
@@ -125,72 +132,68 @@ impl Chunked {
     }
 
     /// Reads at most [`Chunked::slice_bytes`] from byte `offset`.
-    pub(super) fn read_slice(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
+    ///
+    /// With `gives_back`, returns what is decoded first instead of decoding it, unless it is more
+    /// than the cache can hold at once, or chunks that change.
+    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, gives_back: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Decoding<'a>>> {
+        let Reading { env, store, .. } = at;
         let pieces = self.grid.pieces(offset, buf.len());
-        // Chunks held at once stay within a quarter of the cache.
-        let per_batch = (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize;
         let mut direct = DirectRun::default();
-        for batch in pieces.chunks(per_batch) {
-            if env.dirty.has(self.number) && batch.iter().any(|t| env.dirty.get(self.key(t.chunk)).is_some()) {
-                self.read_dirty_batch(env, store, fill, offset, batch, buf, &mut direct)?;
+        let most = self.batch_chunks(env);
+        for batch in pieces.chunks(most) {
+            if self.is_dirty(env, batch) {
+                self.read_dirty_batch(at, offset, batch, buf, &mut direct)?;
                 continue;
             }
-            let mut ready = match !self.format.has_variable_size() && batch.iter().all(|t| self.is_dense(t)) {
-                // Dense reads of unfiltered chunks bypass the cache.
-                true => vec![None; batch.len()],
-                false => env.cache.ready(batch.iter().map(|t| self.key(t.chunk))),
-            };
-            self.decode_missing(env, store, batch, &mut ready)?;
+            let mut ready = self.ready(env, batch);
+            let missing = ready.iter().filter(|chunk| chunk.is_none()).count();
+            let gives_back = gives_back && pieces.len() <= most;
+            if missing > 1 || missing > 0 && gives_back {
+                let decoding = self.undecoded(env, store, batch, &ready)?;
+                if gives_back && !decoding.is_empty() {
+                    return Ok(Some(decoding));
+                }
+                decoding.decode(&mut ready)?;
+            }
             for (t, chunk) in batch.iter().zip(ready) {
                 let source = match chunk {
                     Some(chunk) => Source::Memory(chunk),
                     None => self.source(env, store, t)?,
                 };
-                self.copy(env, store, fill, offset, t, source, buf, &mut direct)?;
+                self.copy(at, offset, t, source, buf, &mut direct)?;
             }
         }
-        direct.flush(store, buf)
+        direct.flush(store, buf).map(|()| None)
+    }
+
+    /// Chunks that are held at once: they stay within a quarter of the cache.
+    fn batch_chunks(&self, env: &Environment) -> usize {
+        (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize
+    }
+
+    fn is_dirty(&self, env: &Environment, batch: &[ChunkPieces]) -> bool {
+        env.dirty.has(self.number) && batch.iter().any(|t| env.dirty.get(self.key(t.chunk)).is_some())
+    }
+
+    /// The chunks of a batch that are in memory.
+    fn ready(&self, env: &Environment, batch: &[ChunkPieces]) -> Vec<Option<Arc<Chunk>>> {
+        match !self.format.has_variable_size() && batch.iter().all(|t| self.is_dense(t)) {
+            // Dense reads of unfiltered chunks bypass the cache.
+            true => vec![None; batch.len()],
+            false => env.cache.ready(batch.iter().map(|t| self.key(t.chunk))),
+        }
     }
 
     /// Reads a batch with dirty chunks.
-    #[allow(clippy::too_many_arguments)]
-    fn read_dirty_batch(
-        &self,
-        env: &Environment,
-        store: &Store,
-        fill: &FillPattern,
-        offset: u64,
-        batch: &[ChunkPieces],
-        buf: &mut [u8],
-        direct: &mut DirectRun,
-    ) -> Result<()> {
+    fn read_dirty_batch(&self, at: Reading<'_>, offset: u64, batch: &[ChunkPieces], buf: &mut [u8], direct: &mut DirectRun) -> Result<()> {
         for t in batch {
-            let source = match env.dirty.get(self.key(t.chunk)) {
+            let source = match at.env.dirty.get(self.key(t.chunk)) {
                 Some(chunk) => Source::Dirty(chunk),
-                None => self.source(env, store, t)?,
+                None => self.source(at.env, at.store, t)?,
             };
-            self.copy(env, store, fill, offset, t, source, buf, direct)?;
+            self.copy(at, offset, t, source, buf, direct)?;
         }
         Ok(())
-    }
-
-    /// Decodes in parallel the chunks of a batch that are neither cached nor being decoded.
-    fn decode_missing(&self, env: &Environment, store: &Store, batch: &[ChunkPieces], ready: &mut [Option<Arc<Chunk>>]) -> Result<()> {
-        if !self.format.has_variable_size() {
-            return Ok(());
-        }
-        let missing: Vec<_> =
-            batch.iter().zip(ready).filter(|(t, r)| r.is_none() && !env.cache.is_loading_or_on_disk(self.key(t.chunk))).collect();
-        if missing.len() < 2 {
-            return Ok(());
-        }
-        let decode = |(t, slot): (&ChunkPieces, &mut Option<Arc<Chunk>>)| {
-            if let Source::Memory(chunk) = self.source(env, store, t)? {
-                *slot = Some(chunk);
-            }
-            Ok(())
-        };
-        env.pool.install(|| missing.into_par_iter().map(decode).collect())
     }
 
     /// The chunk's key in the caches.
@@ -211,7 +214,7 @@ impl Chunked {
     /// Finds the bytes of a request's chunk; decodes it if necessary.
     pub(super) fn source(&self, env: &Environment, store: &Store, t: &ChunkPieces) -> Result<Source> {
         let key = self.key(t.chunk);
-        let mut record = None;
+        let mut stored = None;
         if !self.format.has_variable_size() && self.is_dense(t) {
             let found = self.index.lookup(store, &self.grid.scaled(t.chunk))?;
             return Ok(found.map_or(Source::Fill, Source::Direct));
@@ -227,25 +230,22 @@ impl Chunked {
             if !plain && let Some(large) = self.format.open_large(LargeReader { env, source: store, key, record: found, is_edge })? {
                 return Ok(match large {
                     Large::Direct(record) => Source::Direct(record),
-                    Large::File(file) => Source::ChunkFile(file),
+                    Large::File(decode) => Source::ChunkFile(decode()?),
                 });
             }
-            record = Some((found, is_edge));
+            stored = Some(StoredChunk { record: found, is_edge });
         }
         let found = env.cache.get(key, self.grid.chunk_bytes(), || {
-            let (found, is_edge) = match record {
-                Some(r) => r,
+            let found = match stored {
+                Some(stored) => stored,
                 None => {
                     // The chunk was evicted after `contains`.
                     let scaled = self.grid.scaled(t.chunk);
                     let lost = || Error::corrupt("chunk index", Address::UNDEF, "a cached chunk has no record");
-                    (self.index.lookup(store, &scaled)?.ok_or_else(lost)?, self.grid.is_edge(&scaled))
+                    StoredChunk { record: self.index.lookup(store, &scaled)?.ok_or_else(lost)?, is_edge: self.grid.is_edge(&scaled) }
                 }
             };
-            let bytes = self.grid.chunk_bytes();
-            let weight = bytes.saturating_mul(2).saturating_add(found.size);
-            let _permit = (bytes >= GATED_CHUNK_MIN_BYTES).then(|| env.decoding.enter(weight));
-            self.format.decode(store, found, is_edge)
+            self.decode(env, store, found)
         })?;
         Ok(match found {
             Found::Chunk(c) => Source::Memory(c),
@@ -253,18 +253,8 @@ impl Chunked {
         })
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn copy(
-        &self,
-        env: &Environment,
-        store: &Store,
-        fill: &FillPattern,
-        offset: u64,
-        t: &ChunkPieces,
-        source: Source,
-        buf: &mut [u8],
-        direct: &mut DirectRun,
-    ) -> Result<()> {
+    fn copy(&self, from: Reading<'_>, offset: u64, t: &ChunkPieces, source: Source, buf: &mut [u8], direct: &mut DirectRun) -> Result<()> {
+        let Reading { env, store, fill } = from;
         match source {
             Source::Fill => {
                 for p in &t.pieces {
@@ -313,7 +303,7 @@ impl Chunked {
                 // The ring may have overwritten the entry during the read.
                 if read.is_err() || env.cache.disk_cache().find(self.key(t.chunk).into()) != Some(at) {
                     let source = self.source(env, store, t)?;
-                    return self.copy(env, store, fill, offset, t, source, buf, direct);
+                    return self.copy(from, offset, t, source, buf, direct);
                 }
             }
         }

@@ -81,17 +81,22 @@ impl ReadAheadTask {
         if self.chunks.is_empty() {
             return;
         }
-        self.env.clone().pool.spawn(move || self.turn.run(&mut || self.decode()));
+        self.env.clone().pool.spawn(move || self.decode());
     }
 
-    /// Decodes the chunks, but those that are in memory.
+    /// Decodes the chunks, but those that are in memory or that another thread decodes. They are
+    /// found and claimed in the turn.
     fn decode(&self) {
         let Some(c) = Chunked::of(&*self.dataset.layout) else { return };
-        for &chunk in &self.chunks {
-            if self.env.dirty.get(c.key(chunk)).is_none() {
-                // Errors are ignored: the reader of the chunk gets them.
-                let _ = c.source(&self.env, &self.dataset.store, &ChunkPieces { chunk, pieces: Vec::new() });
-            }
+        let mut found = None;
+        self.turn.run(&mut || {
+            let clean = self.chunks.iter().filter(|chunk| self.env.dirty.get(c.key(**chunk)).is_none());
+            let batch: Vec<_> = clean.map(|chunk| ChunkPieces { chunk: *chunk, pieces: Vec::new() }).collect();
+            // Errors are ignored: the reader of the chunk gets them.
+            found = c.undecoded(&self.env, &self.dataset.store, &batch, &vec![None; batch.len()]).ok();
+        });
+        if let Some(decoding) = found {
+            decoding.decode_ahead();
         }
     }
 }

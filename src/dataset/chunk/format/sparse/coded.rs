@@ -151,7 +151,7 @@ pub(super) fn corrupt(record: ChunkRecord, detail: impl Into<Cow<'static, str>>)
 }
 
 /// Errors: chunks that are too large for memory.
-pub(super) fn check_large(geometry: &Geometry, reader: &LargeReader<'_>) -> Result<Option<Large>> {
+pub(super) fn check_large<'a>(geometry: &Geometry, reader: &LargeReader<'a>) -> Result<Option<Large<'a>>> {
     let bytes = geometry.bytes();
     if bytes > reader.env.whole_chunk_max() {
         let detail = format!("sparse chunks of {bytes} bytes need a larger --cache-size");

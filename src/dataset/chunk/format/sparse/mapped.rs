@@ -200,7 +200,7 @@ impl ChunkFormat for Mapped {
         Ok((stored, StoredForm::Whole { filter_mask: mask }))
     }
 
-    fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
+    fn open_large<'a>(&'a self, reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
         coded::check_large(&self.geometry, &reader)
     }
 }

@@ -290,7 +290,7 @@ impl ChunkFormat for Format {
         Ok((chunk, StoredForm::Sections(sections)))
     }
 
-    fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
+    fn open_large<'a>(&'a self, reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
         coded::check_large(&self.geometry, &reader)
     }
 }
