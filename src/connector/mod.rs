@@ -133,6 +133,11 @@ pub const FILL_BYTES_MAX: u64 = 64 << 10;
 
 /// Bytes that can be read at offsets: a dataset in one of its forms.
 pub trait Content: Send + Sync {
+    /// Does a part of the long work that [`Content::size`] and [`Content::read`] begin with. True:
+    /// nothing of it is left. A caller with a lock releases it between the parts.
+    fn prepare(&self) -> bool {
+        true
+    }
     /// Size, bytes. May cost a pass over the elements the first time.
     fn size(&self) -> Result<u64>;
     /// Fills the front of `buf`; fewer bytes only at the end.

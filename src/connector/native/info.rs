@@ -1,14 +1,17 @@
 //! Datasets and attributes in the types of the container model.
 
+use super::dataset::Dataset;
 use super::edit::bytes_file::is_as_made;
+use super::edit::reading::{Attempt, Reader};
 use super::references::{self, ReferenceTable};
 use super::{NativeConnector, attribute};
 use crate::base::datatype::Class;
+use crate::base::shape::Shape;
 use crate::base::value::{byte_range, list_of};
 use crate::base::{Error, Result};
 use crate::connector::{Budget, DatasetInfo, ExternalSegment, ObjectId, TargetVisitor, Value};
 use crate::dataset::layout::Segment;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// What the dataset `id` is.
 pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo> {
@@ -46,30 +49,47 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
 
 /// The elements of the dataset `id`, as stored.
 pub fn elements(connector: &NativeConnector, id: ObjectId) -> Result<Value> {
-    let d = &connector.dataset(id)?.dataset;
-    // Addresses in elements of other files are those of these files.
-    if d.layout().mapped().is_some() && (d.datatype.contains_vlen() || d.datatype.contains_reference()) {
-        return Err(Error::unsupported("value", id.address, "variable-length elements of a virtual dataset as JSON"));
+    connector.reading(id, &mut |d, reader| {
+        check_mapped(d, "variable-length elements of a virtual dataset as JSON")?;
+        let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
+        let bytes = vec![0; usize::try_from(d.bytes.size).map_err(too_large)?];
+        value(connector, d, reader, 0, d.space.shape(), bytes)
+    })
+}
+
+/// Errors: addresses in elements of other files are those of these files.
+fn check_mapped(d: &Dataset, detail: &'static str) -> Result<()> {
+    match d.layout().mapped().is_some() && (d.datatype.contains_vlen() || d.datatype.contains_reference()) {
+        true => Err(Error::unsupported("value", d.id.address, detail)),
+        false => Ok(()),
     }
-    let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
-    let mut bytes = vec![0; usize::try_from(d.bytes.size).map_err(too_large)?];
-    d.bytes.read(&connector.options.environment, 0, &mut bytes)?;
-    Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts: connector.parts(id.file)? })
+}
+
+/// An attempt to read elements from byte `offset` into `bytes`, all of which the dataset has.
+fn value<'a>(
+    connector: &NativeConnector,
+    d: &'a Dataset,
+    reader: Reader<'a>,
+    offset: u64,
+    shape: Shape,
+    mut bytes: Vec<u8>,
+) -> Attempt<'a, Value> {
+    if let Some(undecoded) = reader.fill(&d.bytes, offset, &mut bytes)? {
+        return Ok(ControlFlow::Continue(undecoded));
+    }
+    Ok(ControlFlow::Break(Value { datatype: d.datatype.clone(), committed: false, shape, bytes, parts: connector.parts(d.id.file)? }))
 }
 
 /// Elements of the dataset `id` that follow one another.
 pub fn elements_in(connector: &NativeConnector, id: ObjectId, elements: Range<u64>) -> Result<Value> {
-    let d = &connector.dataset(id)?.dataset;
-    // Addresses in elements of other files are those of these files.
-    if d.layout().mapped().is_some() && (d.datatype.contains_vlen() || d.datatype.contains_reference()) {
-        return Err(Error::unsupported("value", id.address, "variable-length elements of a virtual dataset as text"));
-    }
-    let range = byte_range(&d.datatype, &elements)?;
-    let mut bytes = vec![0; range.len()];
-    if d.bytes.read(&connector.options.environment, range.start as u64, &mut bytes)? != bytes.len() {
-        return Err(Error::refused(libc::EIO, "the dataset has fewer elements than it had"));
-    }
-    Ok(Value { datatype: d.datatype.clone(), committed: false, shape: list_of(&elements), bytes, parts: connector.parts(id.file)? })
+    connector.reading(id, &mut |d, reader| {
+        check_mapped(d, "variable-length elements of a virtual dataset as text")?;
+        let range = byte_range(&d.datatype, &elements)?;
+        if range.end as u64 > d.bytes.size {
+            return Err(Error::refused(libc::EIO, "the dataset has fewer elements than it had"));
+        }
+        value(connector, d, reader, range.start as u64, list_of(&elements), vec![0; range.len()])
+    })
 }
 
 /// Calls `f` with what the references of the dataset `id` name, from number `first` on.

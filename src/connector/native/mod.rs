@@ -13,7 +13,8 @@ pub mod external;
 pub mod file;
 mod file_heap;
 pub mod following;
-pub mod info;
+pub mod in_parts;
+mod info;
 pub mod kind;
 pub mod log;
 mod log_access;
@@ -418,17 +419,16 @@ impl Connector for NativeConnector {
     }
 
     fn newlines(&self, id: ObjectId) -> Result<Option<Newlines>> {
-        let _shared = self.shared();
-        Ok(self.dataset(id)?.lines.as_ref().and_then(|lines| lines.newlines()))
+        let part = |open: &OpenDataset| open.lines.as_ref().is_none_or(|lines| lines.prepare_newlines());
+        let (_shared, open) = self.prepared(&|| self.dataset(id), &part)?;
+        Ok(open.lines.as_ref().and_then(|lines| lines.newlines()))
     }
 
     fn elements(&self, id: ObjectId) -> Result<Value> {
-        let _shared = self.shared();
         info::elements(self, id)
     }
 
     fn elements_in(&self, id: ObjectId, elements: Range<u64>) -> Result<Value> {
-        let _shared = self.shared();
         info::elements_in(self, id, elements)
     }
 

@@ -12,6 +12,7 @@
 
 use super::content::block_size;
 use super::dataset::Dataset;
+use super::in_parts::{Made, Next};
 use crate::base::budget::Budget;
 use crate::base::newlines::Newlines;
 use crate::base::parts::{self, Limited};
@@ -28,9 +29,8 @@ use crate::dataset::layout::Seek;
 use crate::format::Context;
 use crate::meta::Store;
 use crate::structures::global_heap;
-use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Longest form of one element that must be put together in memory, bytes.
 const ELEMENT_MAX: u64 = 64 << 20;
@@ -43,6 +43,8 @@ const INDEX_FACTOR: u64 = 16;
 const WORK: u64 = 64 << 20;
 /// Element bytes read at once.
 const BATCH_BYTES: u64 = 256 << 10;
+/// Elements of one part of a pass over all of them, about.
+const PART_ELEMENTS: u64 = if cfg!(test) { 3 } else { 1 << 14 };
 /// Most checkpoints kept.
 const CHECKPOINTS_MAX: u64 = 1 << 16;
 /// Strings with newlines that are described: an extended attribute has no room for more.
@@ -103,9 +105,29 @@ pub struct VariableContent {
     environment: Arc<Environment>,
     form: VariableForm,
     lines: bool,
-    index: OnceLock<Result<Index>>,
-    newlines: OnceLock<Option<Newlines>>,
-    once: Mutex<()>,
+    index: Made<Index, Indexing>,
+    newlines: Made<Option<Newlines>, Counting>,
+}
+
+/// How far a pass over all elements is.
+struct Pass {
+    next: u64,
+    /// What it may still cost.
+    work: Budget,
+}
+
+/// The pass that makes the index.
+struct Indexing {
+    pass: Pass,
+    index: Index,
+}
+
+/// The pass that counts newlines.
+struct Counting {
+    pass: Pass,
+    newlines: Newlines,
+    /// Strings without a newline since the last one that has some.
+    skip: u64,
 }
 
 /// A part of the dataset.
@@ -114,6 +136,16 @@ enum Part<'a> {
     Element(u64, &'a [u8], &'a Store),
     /// Elements that are all this one.
     Alike(Range<u64>, &'a [u8]),
+}
+
+impl Part<'_> {
+    /// Number past the last of its elements.
+    fn end(&self) -> u64 {
+        match self {
+            Part::Element(number, ..) => number.saturating_add(1),
+            Part::Alike(range, _) => range.end,
+        }
+    }
 }
 
 /// Elements as stored, and for each the file whose heap it leads to where that is not the
@@ -133,7 +165,7 @@ impl VariableContent {
     /// The lines form (`lines`) or the exact form of `dataset`.
     pub fn new(dataset: Arc<Dataset>, environment: Arc<Environment>, lines: bool) -> Self {
         let form = VariableForm::of(&dataset.datatype);
-        VariableContent { dataset, environment, form, lines, index: OnceLock::new(), newlines: OnceLock::new(), once: Mutex::new(()) }
+        VariableContent { dataset, environment, form, lines, index: Made::default(), newlines: Made::default() }
     }
 
     fn store(&self) -> &Store {
@@ -141,15 +173,9 @@ impl VariableContent {
     }
 
     fn index(&self) -> Result<&Index> {
-        if self.index.get().is_none() {
-            let _once = self.once.lock();
-            self.index.get_or_init(|| self.build());
-        }
-        match self.index.get() {
-            Some(Ok(i)) => Ok(i),
-            Some(Err(e)) => Err(e.clone()),
-            None => Err(Error::corrupt("dataset", self.dataset.object.header.address, "no index of elements")),
-        }
+        while !self.advance_index() {}
+        let none = || Error::corrupt("dataset", self.dataset.object.header.address, "no index of elements");
+        self.index.get().ok_or_else(none)?.as_ref().map_err(Error::clone)
     }
 
     fn limit(&self, detail: &'static str) -> Error {
@@ -275,25 +301,30 @@ impl VariableContent {
     /// Newlines inside the strings, at most those of [`NEWLINES_MAX`] strings; `None`: there are
     /// more, or a string cannot be read. Reads all strings the first time.
     pub fn newlines(&self) -> Option<Newlines> {
-        let found = || {
-            self.find_newlines().unwrap_or_else(|e| {
-                tracing::debug!("newlines in strings are not counted: {e}");
-                None
-            })
-        };
-        self.newlines.get_or_init(found).clone()
+        while !self.prepare_newlines() {}
+        self.newlines.get().and_then(|found| found.as_ref().ok()).cloned().flatten()
     }
 
-    fn find_newlines(&self) -> Result<Option<Newlines>> {
-        let (encoding, work) = (self.index()?.encoding, self.whole_budget()?);
-        let (mut newlines, mut skip, mut few) = (Newlines::default(), 0u64, true);
-        self.elements(0, &work, &mut |part| {
+    /// The next part of what [`Self::newlines`] reads. True if nothing is left.
+    pub fn prepare_newlines(&self) -> bool {
+        if !self.prepare() {
+            return false;
+        }
+        let begin = || Ok(Counting { pass: self.pass()?, newlines: Newlines::default(), skip: 0 });
+        let part = |counting| self.count_newlines(counting).inspect_err(|e| tracing::debug!("newlines in strings are not counted: {e}"));
+        self.newlines.advance(begin, part)
+    }
+
+    fn count_newlines(&self, counting: Counting) -> Result<Next<Option<Newlines>, Counting>> {
+        let Counting { mut pass, mut newlines, mut skip } = counting;
+        let (encoding, mut few) = (self.index()?.encoding, true);
+        let done = self.advance(&mut pass, &mut |part, work| {
             let (element, store, count) = match &part {
                 Part::Element(_, element, store) => (*element, *store, 1),
                 Part::Alike(range, element) => (*element, self.store(), range.end.saturating_sub(range.start)),
             };
             // The last newline ends the line.
-            let line = self.form(encoding, element, store, &work)?;
+            let line = self.form(encoding, element, store, work)?;
             let inside = (memchr::memchr_iter(b'\n', &line).count() as u64).saturating_sub(1);
             if inside == 0 {
                 skip = skip.saturating_add(count);
@@ -308,29 +339,54 @@ impl VariableContent {
             }
             Ok(true)
         })?;
-        Ok(few.then_some(newlines))
+        Ok(match done || !few {
+            true => Next::Done(few.then_some(newlines)),
+            false => Next::Pass(Counting { pass, newlines, skip }),
+        })
     }
 
-    /// What one pass over all elements may cost.
-    fn whole_budget(&self) -> Result<Budget> {
+    /// A pass over all elements that begins, with what it may cost.
+    fn pass(&self) -> Result<Pass> {
         let room = self.store().room()?;
-        Ok(Budget::new(room.saturating_mul(INDEX_FACTOR).saturating_add(WORK), "variable-length data"))
+        let work = Budget::new(room.saturating_mul(INDEX_FACTOR).saturating_add(WORK), "variable-length data");
+        Ok(Pass { next: 0, work })
     }
 
-    fn build(&self) -> Result<Index> {
-        let work = self.whole_budget()?;
+    /// Goes on with a pass, by about [`PART_ELEMENTS`] or until `f` returns false. True: it is at
+    /// its end.
+    fn advance(&self, pass: &mut Pass, f: &mut dyn FnMut(Part<'_>, &Budget) -> Result<bool>) -> Result<bool> {
+        let (end, mut next) = (pass.next.saturating_add(PART_ELEMENTS), pass.next);
+        self.elements(pass.next, &pass.work, &mut |part| {
+            next = part.end();
+            Ok(f(part, &pass.work)? && next < end)
+        })?;
+        pass.next = next;
+        Ok(next >= self.dataset.elements())
+    }
+
+    fn advance_index(&self) -> bool {
+        self.index.advance(|| self.begin_index(), |indexing| self.index_part(indexing))
+    }
+
+    fn begin_index(&self) -> Result<Indexing> {
+        let pass = self.pass()?;
         let encoding = match self.lines {
             false => Encoding::Exact,
-            true if self.lengths_can_be_trusted(&work)? => Encoding::LineAsStored,
+            true if self.lengths_can_be_trusted(&pass.work)? => Encoding::LineAsStored,
             true => Encoding::LineToNul,
         };
         let stride = (self.dataset.elements() / CHECKPOINTS_MAX).max(256);
-        let mut index = Index { encoding, stride, checkpoints: Vec::new(), size: 0 };
+        Ok(Indexing { pass, index: Index { encoding, stride, checkpoints: Vec::new(), size: 0 } })
+    }
+
+    fn index_part(&self, indexing: Indexing) -> Result<Next<Index, Indexing>> {
+        let Indexing { mut pass, mut index } = indexing;
+        let (encoding, stride) = (index.encoding, index.stride);
         let too_large = || self.limit("its byte form is larger than a file can be");
-        self.elements(0, &work, &mut |part| {
+        let done = self.advance(&mut pass, &mut |part, work| {
             let (elements, len) = match part {
-                Part::Element(i, element, store) => (i..i.saturating_add(1), self.len_of(encoding, element, store, &work)?),
-                Part::Alike(range, element) => (range, self.len_of(encoding, element, self.store(), &work)?),
+                Part::Element(i, element, store) => (i..i.saturating_add(1), self.len_of(encoding, element, store, work)?),
+                Part::Alike(range, element) => (range, self.len_of(encoding, element, self.store(), work)?),
             };
             let mut mark = elements.start.next_multiple_of(stride);
             while mark < elements.end {
@@ -342,7 +398,7 @@ impl VariableContent {
             index.size = all.filter(|n| *n <= i64::MAX as u64).ok_or_else(too_large)?;
             Ok(true)
         })?;
-        Ok(index)
+        Ok(if done { Next::Done(index) } else { Next::Pass(Indexing { pass, index }) })
     }
 
     /// An element never written.
@@ -444,6 +500,10 @@ impl VariableContent {
 }
 
 impl Content for VariableContent {
+    fn prepare(&self) -> bool {
+        self.advance_index()
+    }
+
     fn size(&self) -> Result<u64> {
         Ok(self.index()?.size)
     }

@@ -18,7 +18,7 @@ pub(crate) use log::{
 };
 pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, new_in_log, open};
-pub use traits::{AlwaysTurn, BackgroundTurn, Front, Seek};
+pub use traits::{AlwaysTurn, BackgroundTurn, Front, Seek, Undecoded};
 pub(crate) use traits::{
     CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, Segment, StoredChunks, batch_len,
 };

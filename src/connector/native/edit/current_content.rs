@@ -5,12 +5,9 @@ use super::super::dataset::Dataset;
 use crate::base::lock_order::{Locked, Rank};
 use crate::base::{Error, Result};
 use crate::connector::{Content, Form, ObjectId};
-use crate::dataset::layout::{BackgroundTurn, Front, Seek};
-use std::ops::Range;
+use crate::dataset::layout::{BackgroundTurn, Seek};
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
-
-/// How often a read decodes chunks before it decodes them with the lock.
-const DECODES_MAX: usize = 4;
 
 /// The current bytes of a dataset in one form.
 pub struct CurrentContent {
@@ -34,6 +31,14 @@ impl CurrentContent {
         self.connector.upgrade().ok_or_else(|| Error::refused(libc::EIO, "the container is closed"))
     }
 
+    /// Calls `f` with the content after its long preparations, between which others change the
+    /// file. If they change this dataset, the preparations begin again.
+    fn with_prepared<T>(&self, f: impl FnOnce(&dyn Content) -> Result<T>) -> Result<T> {
+        let connector = self.connector()?;
+        let (_shared, content) = connector.prepared(&|| connector.form_of(self.id, self.form), &|content| content.prepare())?;
+        f(&*content)
+    }
+
     fn with<T>(&self, f: impl FnOnce(&dyn Content) -> Result<T>) -> Result<T> {
         let connector = self.connector()?;
         let _shared = connector.shared();
@@ -43,41 +48,23 @@ impl CurrentContent {
 }
 
 impl CurrentContent {
-    /// Reads stored elements. Chunks are decoded without the lock of readers: other threads change
-    /// the file meanwhile, and what they change is read anew.
+    /// Reads stored elements.
     fn read_elements(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let connector = self.connector()?;
-        let env = &connector.options.environment;
-        for _ in 0..DECODES_MAX {
-            let shared = connector.shared();
-            let open = connector.dataset(self.id)?;
-            let bytes = &open.dataset.bytes;
-            if open.dataset.datatype.contains_vlen() {
-                return connector.form_of(self.id, self.form)?.read(offset, buf);
+        let read = self.connector()?.reading(self.id, &mut |d, reader| {
+            if d.datatype.contains_vlen() {
+                return Ok(ControlFlow::Break(None));
             }
-            let Some(mut rest) = bytes.clip(offset, buf) else { return Ok(0) };
-            let (len, mut at) = (rest.len(), offset);
-            let undecoded = loop {
-                match bytes.layout.read_front(bytes, env, at, rest)? {
-                    Front::Undecoded(undecoded) => break undecoded,
-                    Front::Read(n) if n >= rest.len() => return Ok(len),
-                    Front::Read(n) => {
-                        rest = rest.get_mut(n..).unwrap_or_default();
-                        at = at.saturating_add(n as u64);
-                    }
-                }
-            };
-            drop(shared);
-            undecoded();
-        }
-        // The cache does not keep the chunks so long, or they change again and again.
-        self.with(|c| c.read(offset, buf))
+            let Some(part) = d.bytes.clip(offset, buf) else { return Ok(ControlFlow::Break(Some(0))) };
+            let len = part.len();
+            Ok(reader.fill(&d.bytes, offset, part)?.map_or(ControlFlow::Break(Some(len)), ControlFlow::Continue))
+        })?;
+        read.map_or_else(|| self.with_prepared(|c| c.read(offset, buf)), Ok)
     }
 }
 
 impl Content for CurrentContent {
     fn size(&self) -> Result<u64> {
-        self.rewritten(|form| Ok(form.len() as u64)).unwrap_or_else(|| self.with(|c| c.size()))
+        self.rewritten(|form| Ok(form.len() as u64)).unwrap_or_else(|| self.with_prepared(|c| c.size()))
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -110,7 +97,7 @@ impl Content for CurrentContent {
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
-        self.with(|c| c.seek(offset, what))
+        self.with_prepared(|c| c.seek(offset, what))
     }
 
     fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {

@@ -20,7 +20,7 @@ mod defined;
 mod errors;
 mod fast_write;
 #[cfg(test)]
-mod fault_tests;
+pub(super) mod fault_tests;
 mod flush;
 #[cfg(test)]
 mod full_tests;
@@ -48,6 +48,7 @@ mod prepare_tests;
 mod ranges;
 #[cfg(test)]
 mod ranges_tests;
+pub(super) mod reading;
 mod references;
 mod refused;
 mod relayout;
@@ -139,6 +140,9 @@ impl Editing {
     }
 }
 
+/// The lock of readers of structures.
+pub(super) type Shared<'a> = Locked<RwLockReadGuard<'a, ()>>;
+
 /// The exclusive lock.
 struct Exclusive<'a>(#[allow(dead_code)] Locked<RwLockWriteGuard<'a, ()>>);
 
@@ -223,7 +227,7 @@ fn now() -> u32 {
 
 impl NativeConnector {
     /// The lock of readers of structures. A thread may acquire it more than once.
-    pub(super) fn shared(&self) -> Option<Locked<RwLockReadGuard<'_, ()>>> {
+    pub(super) fn shared(&self) -> Option<Shared<'_>> {
         let editing = self.editing.as_ref().filter(|_| !EXCLUSIVE.get())?;
         let lock = || waiting::take(|| editing.lock.try_read_recursive(), || editing.lock.read_recursive());
         Some(Locked::acquire(Rank::Structures, lock))
