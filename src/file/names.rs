@@ -18,8 +18,6 @@ use std::path::PathBuf;
 pub struct Listed {
     /// The name.
     pub name: OsString,
-    /// Inode number.
-    pub inode: u64,
     /// It is a regular file, or may be one; the others are known not to be.
     pub may_be_file: bool,
 }
@@ -69,7 +67,7 @@ impl Directory {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name != "." && name != ".." {
                 let may_be_file = matches!(entry.file_type(), None | Some(Type::File));
-                names.push(Listed { name: name.to_owned(), inode: entry.ino(), may_be_file });
+                names.push(Listed { name: name.to_owned(), may_be_file });
             }
         }
         Ok(names)

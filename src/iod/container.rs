@@ -125,11 +125,6 @@ impl Container {
         Container { objects: Arc::new(objects), descriptor, lease: Lease::default(), turns: Turns::default() }
     }
 
-    /// Its descriptor.
-    pub fn descriptor(&self) -> &Descriptor {
-        &self.descriptor
-    }
-
     /// The record after `snapshot`, with these changes.
     pub fn record(&self, snapshot: &Snapshot, session: u64, moves_group: bool, delta: Delta) -> Result<Record> {
         let version = snapshot.version().saturating_add(1);

@@ -15,14 +15,6 @@ use crate::structures::group::dense_edit::DenseStorage;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-/// An attribute with its datatype and dataspace decoded; an error in them stays with it.
-pub struct AttributeValue {
-    /// Name.
-    pub name: Vec<u8>,
-    /// Type, shape and bytes.
-    pub value: Result<Value>,
-}
-
 /// A decoded attribute value.
 pub struct Value {
     /// Type of its elements.
@@ -81,8 +73,8 @@ fn each_ordered(object: &Object, f: &mut dyn FnMut(Attribute, u32)) -> Result<Op
 }
 
 /// The attribute `name` of `object`.
-pub fn find(object: &Object, name: &[u8]) -> Result<Option<AttributeValue>> {
-    Ok(stored(object, name)?.map(|a| value(object, a)))
+pub fn find(object: &Object, name: &[u8]) -> Result<Option<Value>> {
+    stored(object, name)?.map(|a| typed(object, &a)).transpose()
 }
 
 /// The attribute `name` of `object` as it is stored.
@@ -123,10 +115,6 @@ fn body_of(object: &Object, d: dense_attributes::DenseAttribute) -> Result<Vec<u
         None if d.flags & flag::SHARED != 0 => object.shared(kind::ATTRIBUTE, &d.body),
         None => Ok(d.body),
     }
-}
-
-fn value(object: &Object, a: Attribute) -> AttributeValue {
-    AttributeValue { value: typed(object, &a), name: a.name }
 }
 
 /// Type, shape and bytes of a stored attribute.

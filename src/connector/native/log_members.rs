@@ -65,8 +65,7 @@ pub(super) fn shape(dims: &[i64], max: Option<&[i64]>) -> Option<Shape> {
 
 /// The integers of the attribute `name`; `None` if there is no such attribute of integers.
 pub(super) fn integers(object: &Object, name: &[u8]) -> Result<Option<Vec<i64>>> {
-    let Some(found) = attribute::find(object, name)? else { return Ok(None) };
-    let value = found.value?;
+    let Some(value) = attribute::find(object, name)? else { return Ok(None) };
     let Class::FixedPoint { .. } = value.datatype.class else { return Ok(None) };
     let size = value.datatype.size as usize;
     if !matches!(size, 4 | 8) || value.bytes.len() / size > limits::RANK_MAX.saturating_mul(2) {

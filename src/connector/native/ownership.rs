@@ -44,7 +44,7 @@ pub fn is_hidden(name: &[u8]) -> bool {
 }
 
 fn read(object: &Object, attribute: &[u8]) -> LinkFacts {
-    let found = attribute::find(object, attribute).and_then(|a| a.map(|a| a.value).transpose());
+    let found = attribute::find(object, attribute);
     match found {
         Ok(Some(value)) if value.shape == Shape::Scalar => parse(value.bytes.get(..VALUE_MAX).unwrap_or(&value.bytes)),
         Ok(_) => LinkFacts::default(),

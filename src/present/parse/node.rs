@@ -86,27 +86,9 @@ impl Node {
         out
     }
 
-    /// The field `name` of an object.
-    pub fn get(&self, name: &str) -> Option<&Node> {
-        let Node::Object(fields) = self else { return None };
-        fields.iter().find(|(n, _)| n.as_slice() == name.as_bytes()).map(|(_, value)| value)
-    }
-
-    /// Removes the field `name` of an object; the others keep their order.
-    pub fn remove(&mut self, name: &str) -> Option<Node> {
-        let Node::Object(fields) = self else { return None };
-        let at = fields.iter().position(|(n, _)| n.as_slice() == name.as_bytes())?;
-        Some(fields.remove(at).1)
-    }
-
     /// The bytes of a string.
     pub fn text(&self) -> Option<&[u8]> {
         if let Node::String(s) = self { Some(s) } else { None }
-    }
-
-    /// The items of a list.
-    pub fn items(&self) -> Option<&[Node]> {
-        if let Node::Array(items) = self { Some(items) } else { None }
     }
 
     /// What kind of value it is, for messages.

@@ -8,6 +8,7 @@ use super::read::Chunked;
 use crate::base::limits::{self, IO_PIECE_BYTES};
 use crate::base::zeros::is_zero;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::encoded::{Encoded, StoredBytes};
@@ -15,7 +16,6 @@ use crate::dataset::chunk::format::LargeReader;
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
-use crate::dataset::chunk::{ChunkGrid, cache::Found};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::dataset::index::write::{self, Changed};
@@ -254,14 +254,13 @@ impl ChunkWriter<'_> {
         let Some(record) = record else { return self.blank(true) };
         let (c, key) = (self.chunked, self.chunked.key(chunk));
         let is_edge = c.grid.is_edge(&c.grid.scaled(chunk));
-        let decode = || c.format.decode(self.store, record, is_edge);
+        // A reader that decodes the chunk is not waited for.
         if !c.format.is_plain(is_edge)
-            && self.env.cache.contains(key)
-            && let Found::Chunk(chunk) = self.env.cache.get(key, c.grid.chunk_bytes(), decode)?
+            && let Some(chunk) = self.env.cache.ready(std::iter::once(key)).into_iter().flatten().next()
         {
             return Ok(chunk.image().duplicate());
         }
-        decode()
+        c.format.decode(self.store, record, is_edge)
     }
 
     /// A chunk of fill values in a temporary file.
