@@ -1,7 +1,7 @@
 //! A process-wide pool of large byte buffers: reuse avoids a page fault per 4 KiB of each new
 //! buffer.
 
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -2,7 +2,7 @@
 //!
 //! They are sums since the process began, as Prometheus wants counters and histograms.
 
-use parking_lot::RwLock;
+use crate::base::locks::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -16,6 +16,7 @@ pub mod free_ranges;
 pub(crate) mod hyperslab;
 pub(crate) mod limits;
 pub(crate) mod lock_order;
+pub mod locks;
 pub mod log_part;
 pub mod metrics;
 pub mod newlines;

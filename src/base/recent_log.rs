@@ -1,6 +1,6 @@
 //! The last log lines of this process, for users who do not read the system's log.
 
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::collections::VecDeque;
 
 /// Most lines kept.

@@ -5,7 +5,7 @@
 //! and only the client of the server asks for them ([`of`]). Texts of libraries that quote what was
 //! given pass [`shown`].
 
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -5,13 +5,13 @@
 
 use super::failure::{Exit, Failure, reason};
 use crate::base::escape::escaped;
+use crate::base::locks::Mutex;
 use crate::config::resolve::MetricsPlan;
 use crate::fs::open::{Resolved, UsedDirectory};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};

@@ -11,10 +11,10 @@ use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Fill, Form, Link, LinkFacts, LinkTarget, LinkText, ObjectId,
     ObjectInfo, ObjectKind, Ownership, Result, Shape, TargetVisitor, Value,
 };
+use crate::base::locks::RwLock;
 use crate::base::value::{byte_range, list_of};
 use crate::base::{Address, Error, limits};
 use crate::dataset::layout::Seek;
-use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::ops::Range;

@@ -262,11 +262,12 @@ impl Transaction {
         if self.interrupted.load(Ordering::Acquire) {
             return;
         }
+        let mut journal = self.journal.lock();
         let _idle = self.background.wait();
         if !self.has_failed() {
             let _ = self.driver.set_len(self.state.read().recorded_eof);
         }
-        self.journal.lock().take();
+        journal.take();
         let _ = self.place.remove();
     }
 

@@ -1,7 +1,7 @@
 //! Drivers over bytes in memory, for tests, fuzzing and the reference model.
 
 use super::{FileDriver, Identity, JournalPlace, Status, WriteDriver};
-use parking_lot::{Mutex, RwLock};
+use crate::base::locks::{Mutex, RwLock};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! A driver that logs operations on a file and its journal; crash tests replay the log.
 
 use super::{FileDriver, JournalPlace, Status, WriteDriver};
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::io;
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use super::space::{Pages, Pool, Ranges, Space, SpaceUsage};
 use super::write_order::{DATA_LEVEL, WriteOrder};
 use super::{FileDriver, JournalPlace, Status, WriteDriver, read_all};
 use crate::base::free_ranges::FreeRanges;
-use parking_lot::{Mutex, RwLock};
+use crate::base::locks::{Mutex, RwLock};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

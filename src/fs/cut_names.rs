@@ -6,9 +6,9 @@
 
 use super::name::{CUT_HASH, cut_hash, hash};
 use crate::base::Result;
+use crate::base::locks::Mutex;
 use crate::connector::ObjectId;
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 
 use super::types::Version;
 use crate::base::Result;
+use crate::base::locks::Mutex;
 use crate::connector::{Connector, ObjectId};
 use crate::present::DefinedTexts;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// See the module's description.

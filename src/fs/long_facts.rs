@@ -9,13 +9,13 @@
 
 use super::types::Version;
 use crate::base::checksum::lookup3;
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::present;
 use flate2::Compression;
 use flate2::read::{ZlibDecoder, ZlibEncoder};
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;

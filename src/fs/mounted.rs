@@ -11,11 +11,11 @@ use super::types::{CloseError, Errno, FsResult, Statfs, Version};
 use super::views::{Buffers, Context, Host};
 use crate::base::Error;
 use crate::base::escape::escaped;
+use crate::base::locks::Mutex;
 use crate::connector::edit::Edit;
 use crate::connector::open::{Backing, FreeSpace, OpenContainer};
 use crate::connector::{Connector, Follow, ObjectId};
 use foldhash::{HashSet, HashSetExt};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

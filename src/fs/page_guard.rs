@@ -23,8 +23,8 @@
 //! of the file for the kernel, which zeroes them when it writes the page back.
 
 use super::types::{FsResult, Handle};
+use crate::base::locks::{Mutex, MutexGuard};
 use crate::base::waiting;
-use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
 //! Why the last operation on an object failed: `user.h5dir.error`.
 
 use crate::base::Error;
+use crate::base::locks::Mutex;
 use crate::connector::ObjectId;
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 
 /// Objects whose last failure is kept.

@@ -2,9 +2,9 @@
 //!
 //! They are finer than the times that a container records, and exist where it records none.
 
+use crate::base::locks::Mutex;
 use crate::connector::ObjectId;
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::time::SystemTime;
 

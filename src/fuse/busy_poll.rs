@@ -7,9 +7,9 @@
 //! kernel is asked to keep processors out of deep sleep, so that the program, which waits for the
 //! answer, is awakened soon (PM QoS, `Documentation/power/pm_qos_interface.rst`).
 
+use crate::base::locks::Mutex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{SysconfVar, sysconf};
-use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -19,10 +19,10 @@
 use super::mounts::{Device, Mount};
 use super::runtime_dir::RuntimeDir;
 use super::threads::{self, Run};
+use crate::base::locks::Mutex;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};

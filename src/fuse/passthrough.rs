@@ -5,10 +5,10 @@
 //! one decides. The kernel demands `CAP_SYS_ADMIN` for each file, so only a daemon of root with
 //! `--no-sandbox` has any.
 
+use crate::base::locks::Mutex;
 use crate::fs::{Handle, Operations};
 use foldhash::HashMap;
 use fuser::{BackingId, INodeNo, InitFlags, KernelConfig};
-use parking_lot::Mutex;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

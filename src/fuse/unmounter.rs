@@ -6,9 +6,9 @@
 
 use super::mounts::{self, Device};
 use super::unmount::{self, UnmountError};
+use crate::base::locks::Mutex;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{ForkResult, fork, setsid};
-use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;

@@ -11,11 +11,11 @@
 use super::cell::Extent;
 use super::keys;
 use super::sealed;
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::file::store::ObjectStore;
 use crate::file::{FileDriver, read_all};
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};

@@ -15,9 +15,9 @@ use super::origin::{label, now, uuid};
 use super::record::LABEL_MAX;
 use super::snapshot::Pinned;
 use super::{keys, sealed};
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use nix::time::{ClockId, clock_gettime};
-use parking_lot::Mutex;
 use std::time::Duration;
 
 const SIGNATURE: &[u8; 8] = b"H5IODK1\n";

@@ -7,9 +7,9 @@
 
 use super::origin::uuid;
 use crate::base::Result;
+use crate::base::locks::Mutex;
 use crate::base::waiting;
 use foldhash::HashSet;
-use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// Seconds of a request before one was measured.

@@ -14,9 +14,9 @@
 use super::dependencies::{self, Index, Key, Sources};
 use crate::base::{Address, Result};
 // The low bits of fast hashes divide neighbouring addresses unevenly in some processes.
+use crate::base::locks::Mutex;
 use foldhash::quality::RandomState;
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;

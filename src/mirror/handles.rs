@@ -2,10 +2,10 @@
 
 use super::files::{Content, Name};
 use super::node::Node;
+use crate::base::locks::{Mutex, RwLock};
 use crate::fs::open::FileDriver;
 use crate::fs::types::{Errno, FsResult, Handle, Ino, OpenMode};
 use foldhash::{HashMap, HashMapExt};
-use parking_lot::{Mutex, RwLock};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Nodes: what the inode numbers that the kernel knows stand for.
 
 use super::containers::Container;
+use crate::base::locks::{Mutex, RwLock};
 use crate::fs::open::{Entry, Identity};
 use crate::fs::types::{FileKind, Ino};
-use parking_lot::{Mutex, RwLock};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -6,6 +6,7 @@
 use super::files::{Content, Folder, Name, Tree};
 use super::spec::MirrorSpec;
 use crate::base::escape::escaped;
+use crate::base::locks::Mutex;
 use crate::file::Status;
 use crate::file::memory::MemoryFile;
 use crate::fs::open::{self, Entry, Found, Identity, ObjectError, Objects, OpenError, Recognized, Shared, UsedDirectory, Version};
@@ -13,7 +14,6 @@ use crate::fs::types::Statfs;
 use crate::fs::{MountSpec, Operations};
 use lru::LruCache;
 use nix::fcntl::OFlag;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -2,10 +2,10 @@
 //! each file until its stamp changes, so that a listing opens no container.
 
 use super::files::Folder;
+use crate::base::locks::Mutex;
 use crate::fs::open::{Entry, Identity, Recognized, Stamp};
 use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 

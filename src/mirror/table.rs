@@ -1,10 +1,10 @@
 //! The table of nodes that the kernel knows.
 
 use super::node::{Key, Node, Place, What};
+use crate::base::locks::Mutex;
 use crate::fs::open::Identity;
 use crate::fs::types::{Ino, ROOT};
 use foldhash::{HashMap, HashMapExt};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -3,9 +3,9 @@
 use super::references;
 use super::value::value_text;
 use crate::base::datatype::Reference;
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::{Budget, Connector, DatasetInfo, Fill, Limited, ObjectId, ObjectKind, Parts, Shape, Target, Value};
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 

@@ -7,11 +7,11 @@ use super::original_sources::OriginalSources;
 use super::peer::Peer;
 use super::state::State;
 use super::states::States;
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::connector::stored::Original;
 use crate::dataset::environment::Environment;
 use crate::iod::Container;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
@@ -45,8 +45,9 @@ pub struct IodConnector {
     pub(super) writable: bool,
     /// Decoded chunks and blocks of cells; memory, temporary files and threads for decoding.
     pub(super) env: Arc<Environment>,
-    /// Held by the one thread that stores chunks ahead of a commit.
-    pub(super) storing: Mutex<()>,
+    /// Held by the one thread that stores chunks ahead of a commit. Before the next state; a thread
+    /// that has that one only tries it.
+    pub(super) storing: parking_lot::Mutex<()>,
     /// Threads that were started for that.
     pub(super) storers: Arc<AtomicUsize>,
     /// Threads that read ahead.
@@ -121,7 +122,7 @@ impl IodConnector {
             states: States::new(state),
             writable,
             env,
-            storing: Mutex::new(()),
+            storing: parking_lot::Mutex::new(()),
             storers: Arc::default(),
             readers_ahead,
             derived: Derived::default(),

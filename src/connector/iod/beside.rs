@@ -1,10 +1,10 @@
 //! What an open container keeps beside its state: other versions, and how it follows new ones.
 
+use crate::base::locks::{Mutex, RwLock};
 use crate::connector::ObjectId;
 use crate::connector::open::Backing;
 use foldhash::HashMap;
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 use std::time::Instant;

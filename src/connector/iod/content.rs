@@ -8,13 +8,13 @@ use super::forms::Parts;
 use super::image::Body;
 use super::sparse::Sets;
 use super::state::State;
+use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Result, waiting};
 use crate::connector::{Chunks, Content, FILL_BYTES_MAX, Form};
 use crate::dataset::chunk::defined::ChunkSets;
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
 use crate::iod::{Key, keys};
-use parking_lot::{Mutex, RwLock};
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 

@@ -4,10 +4,10 @@ use super::dataset::Dataset;
 use super::form_index::FormIndex;
 use super::state::State;
 use crate::base::Result;
+use crate::base::locks::Mutex;
 use crate::iod::Key;
 use foldhash::HashMap;
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 

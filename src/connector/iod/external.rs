@@ -3,6 +3,7 @@
 //! Each is a container of its own. The file number of its objects is `FOREIGN`, plus its number in
 //! bits 11 to 27, plus the file number that the objects have there: files lead to further files.
 
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::connector::native::kind::Hdf5File;
 use crate::connector::open::{ConfinedDir, ExternalPolicy, Kind, OpenOptions};
@@ -10,7 +11,6 @@ use crate::connector::shared::Shared;
 use crate::connector::{Connector, ObjectId};
 use crate::file::reader::Reader;
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 

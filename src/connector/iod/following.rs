@@ -9,11 +9,11 @@ use super::beside::{Following, Looks};
 use super::ids;
 use super::paths;
 use super::state::{State, Waiting};
+use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Address, Error, Result};
 use crate::connector::open::Backing;
 use crate::connector::{Follow, ObjectId, ObjectKind};
 use crate::iod::Snapshot;
-use parking_lot::{Mutex, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time between requests that failed reads cause: another version seldom helps them.

@@ -9,6 +9,7 @@ use super::dataset::Dataset;
 use super::forms::{self, Parts, newlines};
 use super::state::{Form, State};
 use crate::base::element_set::ElementSet;
+use crate::base::locks::RwLock;
 use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
@@ -17,7 +18,6 @@ use crate::dataset::heap::HeapStore;
 use crate::format::Context;
 use crate::format::object_header::kind;
 use crate::iod::keys;
-use parking_lot::RwLock;
 use std::sync::Arc;
 
 /// Longest form that is written, bytes.

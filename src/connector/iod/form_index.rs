@@ -1,6 +1,6 @@
 //! Where the parts of the form of variable-length elements end.
 
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -352,7 +352,7 @@ fn losing(store: MemoryStore, random: u64) -> Arc<dyn ObjectStore> {
 struct Outages {
     store: MemoryStore,
     /// Changing requests until the next outage, and requests until it is over.
-    left: parking_lot::Mutex<(Random, u64, u64)>,
+    left: crate::base::locks::Mutex<(Random, u64, u64)>,
 }
 
 impl Outages {
@@ -405,7 +405,7 @@ impl ObjectStore for Outages {
 }
 
 fn outages(store: MemoryStore, random: u64) -> Arc<dyn ObjectStore> {
-    Arc::new(Outages { store, left: parking_lot::Mutex::new((Random(random), 8, 0)) })
+    Arc::new(Outages { store, left: crate::base::locks::Mutex::new((Random(random), 8, 0)) })
 }
 
 /// Rounds of a random test.
@@ -442,7 +442,7 @@ struct Overwriting(MemoryStore);
 /// A store that makes what was put durable only at the second creation after it.
 struct Late {
     store: MemoryStore,
-    waiting: parking_lot::Mutex<VecDeque<Vec<(String, Vec<u8>)>>>,
+    waiting: crate::base::locks::Mutex<VecDeque<Vec<(String, Vec<u8>)>>>,
 }
 
 impl ObjectStore for Overwriting {
@@ -513,7 +513,7 @@ impl ObjectStore for Late {
 #[test]
 fn each_broken_rule_is_noticed() {
     let overwriting = |store: MemoryStore, _: u64| Arc::new(Overwriting(store)) as Arc<dyn ObjectStore>;
-    let late = |store: MemoryStore, _: u64| Arc::new(Late { store, waiting: parking_lot::Mutex::default() }) as Arc<dyn ObjectStore>;
+    let late = |store: MemoryStore, _: u64| Arc::new(Late { store, waiting: crate::base::locks::Mutex::default() }) as Arc<dyn ObjectStore>;
     type Wrap = fn(MemoryStore, u64) -> Arc<dyn ObjectStore>;
     let cases: [(&str, Option<Rule>, Wrap); 8] = [
         ("a record is created once", None, overwriting),

@@ -1,9 +1,9 @@
 //! Chunks in memory that are not encoded, in the form that the format of their dataset works with.
 
+use crate::base::locks::RwLock;
 use crate::base::{Address, Error};
 use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::iod::{self, Ranges};
-use parking_lot::RwLock;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Which datasets have another layout made for them, and what was made. `P`: what that is.
 
+use crate::base::locks::Mutex;
 use crate::iod::{keys, merge};
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Datasets whose next layout is being made, or is made. All states of a mount have the same.

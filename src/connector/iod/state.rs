@@ -5,6 +5,7 @@
 use super::ids::no_such;
 use super::image::{Body, Change, Changes, DirtyImage, SharedImage};
 use super::preparations::Preparations;
+use crate::base::locks::{Mutex, RwLock};
 use crate::base::newlines::Newlines;
 use crate::base::value::NewValue;
 use crate::base::{Address, Error, Result};
@@ -17,7 +18,6 @@ use crate::iod::limits::value_max;
 use crate::iod::range::{KeyRange, Visit, is_empty, overlay};
 use crate::iod::{Cell, Container, Key, Ranges, Session, Snapshot, merge};
 use foldhash::HashMap;
-use parking_lot::{Mutex, RwLock};
 use rpds::HashTrieMapSync;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -325,7 +325,7 @@ impl State {
     }
 
     /// Defined elements of datasets whose bytes are written next.
-    pub fn announced(&self) -> parking_lot::MutexGuard<'_, HashMap<u64, Announced>> {
+    pub fn announced(&self) -> crate::base::locks::MutexGuard<'_, HashMap<u64, Announced>> {
         self.announced.lock()
     }
 

@@ -2,7 +2,7 @@
 //! that is shown, and keep it while they need it. Writers do not wait for readers.
 
 use super::state::State;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use crate::base::locks::{Mutex, MutexGuard, RwLock};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Damage that was met in lists of links and attributes, which have what could be read.
 
 use crate::base::Error;
+use crate::base::locks::Mutex;
 use crate::connector::ObjectId;
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 
 /// Objects that are remembered.

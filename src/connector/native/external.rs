@@ -3,13 +3,13 @@
 //! and are made durable before the container's own.
 
 use super::file::HdfFile;
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::RawFiles;
 use crate::file::confined::ConfinedDir;
 use crate::file::journal_path::SUFFIX;
 use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, Identity, WriteDriver};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

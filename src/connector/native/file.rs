@@ -1,6 +1,7 @@
 //! One HDF5 file of a container: its store, its superblock extension, its place in the host.
 
 use super::log_names::FileLog;
+use crate::base::locks::RwLock;
 use crate::base::{Address, Error, Result};
 use crate::file::{FileDriver, Identity, Stamp, Status};
 use crate::filter::pipeline::Pipeline;
@@ -10,7 +11,6 @@ use crate::format::message::shared_message_table::SharedMessageTable;
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
 use crate::structures::shared_messages::SharedMessages;
-use parking_lot::RwLock;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;

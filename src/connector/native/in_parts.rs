@@ -3,7 +3,7 @@
 use super::NativeConnector;
 use super::edit::Shared;
 use crate::base::Result;
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::sync::{Arc, OnceLock};
 
 /// How often work begins again, because what it is for changed, before all of it is done with the

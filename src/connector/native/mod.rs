@@ -49,6 +49,7 @@ use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Form, Link, LinkFacts, LinkTarget, Newlines,
     ObjectId, ObjectInfo, Result, TargetVisitor, Value,
 };
+use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Address, Error, limits};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::virtual_::MissingPolicy;
@@ -64,7 +65,6 @@ use file::HdfFile;
 use log_names::Named;
 use lru::LruCache;
 use object::Object;
-use parking_lot::{Mutex, RwLock};
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;

@@ -7,6 +7,7 @@ use super::file::HdfFile;
 use super::object::Object;
 use super::traverse;
 use super::{NativeConnector, OpenDataset};
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::dataset::environment::RawFiles;
@@ -14,7 +15,6 @@ use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener, spen
 use crate::dataset::layout::{Anchor, Surroundings};
 use crate::format::message::dataspace::Dataspace;
 use crate::meta::Store;
-use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -8,6 +8,7 @@
 
 use super::key::{CacheKey, ChunkKey, DatasetKey};
 use super::temporary;
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::filter::deflate::Stream;
 use crate::filter::fletcher32::Trailing;
@@ -15,7 +16,6 @@ use crate::filter::pipeline::Pipeline;
 use crate::filter::registry::{DEFLATE, FLETCHER32, SHUFFLE};
 use crate::filter::{FilterError, shuffle};
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;

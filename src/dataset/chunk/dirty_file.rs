@@ -7,13 +7,13 @@
 use super::chunk_files::StreamPlan;
 use super::temporary;
 use crate::base::limits::IO_PIECE_BYTES;
+use crate::base::locks::RwLock;
 use crate::base::{Address, Error, Result};
 use crate::dataset::fill::FillPattern;
 use crate::filter::fletcher32::Trailing;
 use crate::format::chunk_record::StoredForm;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use parking_lot::RwLock;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;

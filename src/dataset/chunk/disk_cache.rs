@@ -8,9 +8,9 @@
 
 use super::key::CacheKey;
 use super::temporary;
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

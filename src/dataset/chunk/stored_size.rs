@@ -4,8 +4,8 @@
 //! walks no index.
 
 use super::key::DatasetKey;
+use crate::base::locks::Mutex;
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 
 /// Most datasets in the cache.

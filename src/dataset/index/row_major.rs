@@ -4,10 +4,10 @@
 //! one walk over the array finds the next chunks in row-major order, and keeps their numbers.
 
 use super::traits::{ChunkIndex, Place};
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::meta::Store;
-use parking_lot::Mutex;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 

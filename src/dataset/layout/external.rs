@@ -3,6 +3,7 @@
 use super::contiguous;
 use super::parts::Parts;
 use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Segment, Written};
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::{Environment, RawFiles};
@@ -13,7 +14,6 @@ use crate::format::object_header::kind;
 use crate::meta::extent;
 use crate::structures::local_heap::{self, LocalHeap};
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 

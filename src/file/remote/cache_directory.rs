@@ -5,13 +5,13 @@
 //! all when it opened the directory, and after it wrote a sixteenth of the limit. Above the limit,
 //! the files used longest ago are removed, whatever their kind. Files with other names stay.
 
+use crate::base::locks::Mutex;
 use crate::file::directory::Directory;
 use crate::file::host_path;
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, renameat};
 use nix::sys::stat::{Mode, fstat, futimens};
 use nix::sys::time::TimeSpec;
-use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};

@@ -6,8 +6,8 @@
 use super::blocks::{BLOCK_BYTES, Block};
 use super::cache_directory::{BLOCKS_SUFFIX, CacheDirectory};
 use super::cache_file::{self, CacheKey, PIECES_MAX, Pieces};
+use crate::base::locks::Mutex;
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroUsize;

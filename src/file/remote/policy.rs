@@ -1,7 +1,7 @@
 //! What is fetched beyond the bytes of a read: read-ahead, neighbourhoods, expected structures.
 
 use super::blocks::{BLOCK_BYTES, Use};
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 

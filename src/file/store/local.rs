@@ -6,13 +6,13 @@
 //! refused. Who may use the folder may use all in it: its mode decides, not the umask.
 
 use super::{ObjectStore, names};
+use crate::base::locks::Mutex;
 use crate::base::{buffers, waiting};
 use crate::file::directory::Directory;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 use nix::unistd::linkat;
-use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};

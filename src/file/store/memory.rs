@@ -1,7 +1,7 @@
 //! A store in memory. Clones share it: each is a session of its own.
 
 use super::{ObjectStore, names, part};
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{Bound, Range};

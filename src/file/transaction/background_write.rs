@@ -6,9 +6,9 @@
 //! commit waits too.
 
 use super::{BATCH_BYTES, State, Transaction};
+use crate::base::locks::{RwLock, RwLockReadGuard};
 use crate::base::waiting;
 use crate::file::WriteDriver;
-use parking_lot::{RwLock, RwLockReadGuard};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 

@@ -4,8 +4,8 @@
 //! as ours. A file without changes stays as it is.
 
 use super::Transaction;
+use crate::base::locks::Mutex;
 use crate::file::read_all;
-use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -6,9 +6,9 @@
 //! that stays is returned exactly once, as POSIX requires. Nothing is saved where no directory is
 //! being read, or nothing changes.
 
+use crate::base::locks::Mutex;
 use crate::fs::types::{Handle, Ino};
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

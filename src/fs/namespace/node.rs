@@ -5,11 +5,11 @@
 //! a directory one parent only, so a group that is reached by two paths is two directories. Numbers
 //! do not depend on the order of look-ups.
 
+use crate::base::locks::RwLock;
 use crate::connector::ObjectId;
 use crate::fs::page_guard::{GuardedNode, Writes};
 use crate::fs::types::Ino;
 use crate::fs::views::{Child, Inode, Item};
-use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -12,11 +12,11 @@
 mod tests;
 
 use super::node::{ANY_ADDRESS, Node, Place, group_address, next_number, number};
+use crate::base::locks::{Mutex, RwLock};
 use crate::connector::ObjectId;
 use crate::fs::types::{Ino, ROOT};
 use crate::fs::views::{Inode, Item};
 use foldhash::{HashMap, HashMapExt, HashSet};
-use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -7,11 +7,11 @@
 //! be open, or be the working directory of a process, and keeps its attributes until then.
 
 use super::node::Node;
+use crate::base::locks::Mutex;
 use crate::connector::ObjectId;
 use crate::connector::edit::Edit;
 use crate::fs::types::Ino;
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Nodes that were replaced or removed and that the kernel still knows.

@@ -3,6 +3,7 @@
 use super::file::{Holder, OpenFile};
 use super::view_writers::ViewWriters;
 use crate::base::escape::escaped;
+use crate::base::locks::RwLock;
 use crate::connector::ObjectId;
 use crate::fs::changes::ChangeLog;
 use crate::fs::done::{ALL_PAGES, Invalidate};
@@ -12,7 +13,6 @@ use crate::fs::namespace::{Namespace, Node};
 use crate::fs::types::{Errno, FsResult, Handle, Ino, OpenMode, Opened};
 use crate::fs::views::{Bytes, Class, Host, Text};
 use foldhash::{HashMap, HashMapExt};
-use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

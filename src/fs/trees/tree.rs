@@ -1,11 +1,11 @@
 //! A tree: where it is shown, and its file system, opened when its name is looked up.
 
 use super::numbers::{Numbers, root_of};
+use crate::base::locks::Mutex;
 use crate::base::waiting;
 use crate::fs::container::ContainerFs;
 use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino, ROOT};
 use crate::fs::{Invalidate, Operations};
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

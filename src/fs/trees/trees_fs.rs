@@ -3,12 +3,12 @@
 use super::numbers::{NUMBER_MAX, root_of, tree_of};
 use super::routes::Route;
 use super::tree::{Tree, tree_of_handle};
+use crate::base::locks::Mutex;
 use crate::connector::transactions::TreeUse;
 use crate::fs::container::ContainerFs;
 use crate::fs::operations::KernelMemory;
 use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino};
 use crate::fs::views::TREE;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,12 +4,12 @@
 use super::bytes::copy;
 use super::context::{Context, Effects};
 use crate::base::escape::escaped;
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, ObjectId};
 use crate::fs::errno::errno;
 use crate::fs::types::{Errno, FsResult};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! What a view may use of the mounted container, and what a change through a view did.
 
 use crate::base::Error;
+use crate::base::locks::Mutex;
 use crate::connector::{Connector, ObjectId};
 use crate::fs::cut_names::CutNames;
 use crate::fs::symlink;
 use crate::fs::types::Errno;
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::path::Path;
 use std::sync::Arc;

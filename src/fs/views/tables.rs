@@ -9,11 +9,11 @@ use super::context::Context;
 use super::links::LinkView;
 use super::object;
 use super::view::{Child, Class, Extent, Inode, Item, View, Visit};
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present::{Dialect, Table, TableText};
 use lru::LruCache;
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 

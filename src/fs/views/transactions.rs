@@ -10,11 +10,11 @@ use super::bytes::{Bytes, Text};
 use super::context::{Context, Effects};
 use super::view::{Child, Class, EditView, Inode, Item, Owned, View, Visit};
 use crate::base::escape::escaped_bytes;
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::transactions::{Base, Ending, TransactionSpec};
 use crate::fs::types::{Creator, Errno, FsResult, OpenMode};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,11 +4,11 @@
 use super::tests::{LONG, Writer, collect, created, is_stale, newest, opened, read, without};
 use super::{Options, run};
 use crate::base::Result;
+use crate::base::locks::Mutex;
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
 use crate::iod::Container;
 use crate::iod::pin::Rule;
-use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

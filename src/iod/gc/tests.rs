@@ -3,6 +3,7 @@
 
 use super::state::{State, Table};
 use super::{Keep, Options, Report, account, run, run_at};
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
@@ -10,7 +11,6 @@ use crate::iod::container::{Outcome, now};
 use crate::iod::pin::{Pin, Rule, SWITCHED_OFF};
 use crate::iod::record::{Delta, encode_delta};
 use crate::iod::{Cell, Container, Data, Entry, Extent, PackWriter, Ranges, Session, Snapshot, keys, sealed};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{Bound, ControlFlow, Range};

@@ -4,9 +4,9 @@
 //! A read beyond that makes the text up to there, if that is not far.
 
 use super::{Dialect, Table};
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::Connector;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Bytes of text of a block, about: it ends with the row that reaches them.

@@ -11,11 +11,11 @@ use super::rewrite::Rewrite;
 use super::write_errors::WriteError;
 use crate::base::Error;
 use crate::base::element_set::ElementSet;
+use crate::base::locks::{Mutex, MutexGuard};
 use crate::base::newlines::Newlines;
 use crate::connector::defined::Announced;
 use crate::connector::{DatasetSpec, NewValue, ObjectId};
 use foldhash::HashMap;
-use parking_lot::{Mutex, MutexGuard};
 
 /// Use of an object by open files and operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

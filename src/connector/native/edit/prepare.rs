@@ -20,6 +20,7 @@ use super::relayout::{KINDS, bound_copy, bound_holes};
 use super::{Change, NativeConnector, now};
 use crate::base::datatype::Datatype;
 use crate::base::limits::IO_PIECE_BYTES;
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result, waiting};
 use crate::connector::edit::Elements;
 use crate::connector::plan::plan;
@@ -29,7 +30,6 @@ use crate::file::space::SpaceUsage;
 use crate::format::object_header::kind;
 use crate::meta::header_edit::HeaderEdit;
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

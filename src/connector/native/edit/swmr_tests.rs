@@ -3,6 +3,7 @@
 use super::super::NativeConnector;
 use super::super::tests::options;
 use super::fault_tests::bytes;
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error};
 use crate::connector::edit::{Edit, Elements, Taken};
 use crate::connector::{Connector, DatasetSpec, Form, ObjectId};
@@ -10,7 +11,6 @@ use crate::file::memory::{GrowingFile, MemoryFile, MemoryJournal};
 use crate::file::recorder::{Log, RecordedPlace, Recorder, Step, Target};
 use crate::file::{FileDriver, JournalPlace, Status, WriteDriver};
 use crate::format::superblock::{IN_USE, Superblock};
-use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! A program that looks for all holes of a dataset passes each run of chunks once.
 
 use crate::base::Result;
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::ops::Range;
 
 /// Numbers of chunks that the last searches passed. Valid until the dataset changes.

@@ -7,6 +7,7 @@
 //! write. A new file without a complete header is removed when it is closed.
 
 use crate::base::escape::escaped;
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, Form, LinkTarget, ObjectId};
@@ -15,7 +16,6 @@ use crate::fs::types::{Errno, FsResult};
 use crate::fs::views::bytes::copy;
 use crate::fs::views::context::{Context, Effects};
 use crate::present::{self, Editor, NpyHeader};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

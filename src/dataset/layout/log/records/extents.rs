@@ -7,7 +7,7 @@ use super::extent::{Extent, Piece, Source};
 use super::packed::{Cursor, Packed};
 use super::pages::Pages;
 use crate::base::Result;
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 use std::ops::Range;

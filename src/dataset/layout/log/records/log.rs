@@ -7,13 +7,13 @@ use super::runs::Run;
 use super::shape::Shape;
 use super::state::{Found, Inner, Member, Undo, missing};
 use super::tables::{self, Indexed};
+use crate::base::locks::{Mutex, MutexGuard};
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;
 use crate::format::Writer;
 use crate::format::log::record::{CONTROL_ID, IndexEntry, NAME};
 use crate::format::log::run::{Erased, TO_THE_END};
 use foldhash::{HashMap, HashSet};
-use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
 

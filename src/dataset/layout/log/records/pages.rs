@@ -1,8 +1,8 @@
 //! Pages in an unlinked temporary file: what a log keeps besides its memory.
 
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::temporary;
-use parking_lot::Mutex;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;

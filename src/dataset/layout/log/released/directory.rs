@@ -1,13 +1,13 @@
 //! Entries of a log by dataset, and the writes of one dataset.
 
 use super::super::block_index::{BlockIndex, Stored, Write};
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::DatasetBytes;
 use crate::format::log::released::{Blocks, Body, EntryHeader, EntryShape, HEADER_BYTES, NAME, decode_body, section_count, sections};
 use crate::meta::Store;
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 

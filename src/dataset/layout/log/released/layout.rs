@@ -1,6 +1,7 @@
 //! The layout of a dataset in a released log.
 
 use super::super::block_index::{BlockIndex, Piece, Stored, Write};
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::NewLayout;
@@ -11,7 +12,6 @@ use crate::dataset::layout::log::piece::{DeflatedData, part_of};
 use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::format::log::released::{EntryShape, NAME as STRUCTURE};
 use crate::meta::extent;
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
