@@ -35,6 +35,7 @@ pub(crate) mod file_commands;
 pub(crate) mod iod;
 mod iod_text;
 mod iod_versions;
+pub(crate) mod located;
 pub(crate) mod log;
 pub(crate) mod logging;
 pub(crate) mod ls;

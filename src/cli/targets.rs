@@ -5,6 +5,7 @@
 
 use super::confine::confine_command;
 use super::failure::{Exit, Failure};
+use super::located::Located;
 use super::tree;
 use super::view::{Owners, ViewError};
 use super::{logging, print_error, process};
@@ -12,9 +13,8 @@ use crate::config::args::ViewsArgs;
 use crate::config::resolve;
 use crate::config::value::Level;
 use crate::fs::create_rules::NamePattern;
-use crate::fs::open::{self, LocatedContainer, UsedDirectory};
-use crate::fs::{Errno, FileKind, FsResult, MountSpec, OpenError, Operations};
-use crate::mirror::{self, LocatedMirror};
+use crate::fs::open::UsedDirectory;
+use crate::fs::{Errno, FileKind, FsResult, MountSpec, Operations};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -45,34 +45,6 @@ impl Shown<'_> {
             return self.argument.to_vec();
         }
         [self.spec.file.as_os_str().as_bytes(), b":", path].concat()
-    }
-}
-
-enum Located {
-    Container(LocatedContainer),
-    Mirror(LocatedMirror),
-}
-
-impl Located {
-    fn find(spec: &MountSpec) -> Result<Located, OpenError> {
-        Ok(match resolve::listed_mirror(spec) {
-            Some(mirror) => Located::Mirror(mirror::locate(&mirror)?),
-            None => Located::Container(open::locate(spec)?),
-        })
-    }
-
-    fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError> {
-        match self {
-            Located::Container(located) => located.directories(),
-            Located::Mirror(located) => located.directories(),
-        }
-    }
-
-    fn open(self, spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
-        match self {
-            Located::Container(located) => open::open_located(spec, located),
-            Located::Mirror(located) => mirror::open(located),
-        }
     }
 }
 

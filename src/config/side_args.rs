@@ -31,7 +31,8 @@ Exit codes:
 
 const DIFF_HELP: &str = "\
 Examples:
-  h5dir diff a.h5:/ b.h5:/
+  h5dir diff a.h5 b.h5
+  h5dir diff -r a.h5:/run1 b.h5:/run2
   h5dir diff -q data.h5:/run1/image image.raw
 
 Exit codes:
@@ -203,7 +204,7 @@ pub(crate) struct CatArgs {
 #[derive(Debug, Args)]
 #[command(after_help = DIFF_HELP)]
 pub(crate) struct DiffArgs {
-    /// Compare the subdirectories of directories, too
+    /// Compare the subdirectories of directories, too; implied for whole files and directories
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
@@ -227,7 +228,7 @@ pub(crate) struct DiffArgs {
     /// Which other files are read.
     pub(crate) external: ExternalArgs,
 
-    /// One side: FILE:/PATH, or a local file or directory
+    /// One side: an HDF5 file, a directory of them, FILE:/PATH, or a local file
     #[arg(value_name = "A")]
     pub(crate) left: OsString,
 

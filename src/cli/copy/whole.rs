@@ -4,35 +4,15 @@
 //! side is its root group.
 
 use super::super::side::argument::Argument;
-use crate::base::remote::{is_container, is_prefix, is_url};
-use crate::fs::open::{self, Directory, Place, Recognized};
+use super::super::side::whole::{is_hdf5, is_object, root_of};
+use crate::base::remote::is_container;
 use std::path::Path;
 
 /// Endings of the names of HDF5 files that are created.
 const HDF5_ENDINGS: [&str; 3] = ["h5", "hdf5", "nc"];
 
-/// The root group of the container or file `path`.
-fn root_of(path: &Path) -> Argument {
-    Argument::Object { file: path.to_owned(), path: b"/".to_vec() }
-}
-
 fn is_in_container(argument: &Argument) -> bool {
     matches!(argument, Argument::Object { file, .. } if is_container(file))
-}
-
-/// True for a local HDF5 file.
-fn is_hdf5(path: &Path) -> bool {
-    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else { return false };
-    let recognized = Directory::open(parent).and_then(|directory| match directory.entry(name)? {
-        Some(entry) if entry.is_regular() => open::recognize(&Place { directory: &directory, name, identity: entry.status.identity }),
-        _ => Ok(Recognized::Other),
-    });
-    matches!(recognized, Ok(Recognized::Container))
-}
-
-/// True for an object of an object store.
-fn is_object(path: &Path) -> bool {
-    is_url(path) && !is_prefix(path)
 }
 
 /// True for a name that does not exist, and has the ending of an HDF5 file.
@@ -65,6 +45,7 @@ pub(super) fn roots(sources: Vec<Argument>, destination: Argument, recursive: bo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs::open;
 
     #[test]
     fn whole_files_are_their_root_groups_beside_containers() {
