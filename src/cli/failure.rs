@@ -28,6 +28,11 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// The exit code of a command that ended in both ways: the higher one.
+    pub(crate) fn worse(self, other: Exit) -> Exit {
+        if self as u8 >= other as u8 { self } else { other }
+    }
+
     /// Converts a number; unknown ones are [`Exit::General`].
     pub(crate) fn from_code(code: u8) -> Exit {
         [Exit::Usage, Exit::File, Exit::Mount, Exit::Path].into_iter().find(|e| *e as u8 == code).unwrap_or(Exit::General)

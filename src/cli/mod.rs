@@ -42,6 +42,7 @@ pub(crate) mod ls;
 pub(crate) mod manual;
 pub(crate) mod metrics_file;
 pub(crate) mod mount;
+mod output;
 pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod side;

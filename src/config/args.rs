@@ -256,7 +256,7 @@ pub(crate) struct StatArgs {
     /// Arguments that `ls` and `stat` share.
     pub(crate) view: ViewsArgs,
 
-    /// Show live, free and dead bytes of the whole file
+    /// Show live, free and dead bytes of whole files, also of those in directories
     #[arg(long, conflicts_with = "posix")]
     pub(crate) space: bool,
 }
@@ -279,9 +279,9 @@ pub(crate) struct StatusArgs {
 /// Arguments of `h5dir check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The file
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    /// HDF5 files, containers, and directories of them
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required = true)]
+    pub(crate) files: Vec<OsString>,
 
     /// Decode all elements of all datasets, too
     #[arg(long)]

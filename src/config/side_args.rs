@@ -195,7 +195,7 @@ pub(crate) struct CatArgs {
     #[arg(long, value_name = "ROWS")]
     pub(crate) tail: Option<u64>,
 
-    /// The datasets, or other files of the view
+    /// The datasets, or other files of the view: *, ? and [...] stand for names
     #[arg(required = true, value_name = "FILE:/PATH")]
     pub(crate) targets: Vec<OsString>,
 }

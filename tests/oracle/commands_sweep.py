@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Arguments of the commands that look into files, against h5py: `diff` of whole files.
+"""Arguments of the commands that look into files, against h5py: whole files, directories, containers, patterns.
 
     commands_sweep.py [--bin H5DIR] [--keep FOLDER] [--seed N]
 """
@@ -74,6 +74,39 @@ def diff_whole(c):
         c.tally.check(text in errors and errors.count("\n") == 1, f"diff {left} {right}: {errors}")
 
 
+def many_arguments(c):
+    """`check`, `cat` and `stat --space` go on after a failure; the exit code is the worst."""
+    with h5py.File(c.path("a.h5")) as f:
+        for pattern, names in [("/run*/t", ["run0/t", "run1/t", "run2/t"]), ("/run[02]/t", ["run0/t", "run2/t"]), ("/run?/*", ["run0/t", "run1/t", "run2/t"])]:
+            want = b"".join(f[name][()].tobytes() for name in names)
+            got = c.run("cat", "a.h5:" + pattern)
+            c.tally.equal((got.returncode, got.stdout, got.stderr), (0, want, b""), f"cat {pattern}")
+    got = c.ends(5, "cat", "--text", "a.h5:/run0/t", "a.h5:/none", "d1:/s/x.h5/run1/t", "iod:box:/run2/t")
+    c.tally.equal(got[0].split(), "0 1 2 1 2 3 2 3 4".split(), "cat of files, directories and containers")
+    c.tally.check(got[1].count("\n") == 1 and "/none" in got[1], got[1])
+    for args, code, text in [(("cat", "a.h5"), 1, "it is a group"), (("cat", "d1/note"), 3, "not an HDF5 file"), (("cat", "-"), 2, "standard input"),
+                             (("cat", "a.h5:/x*"), 5, "/x*"), (("check", "a.h5:/run0"), 2, "a.h5 without :/run0"), (("check", "empty"), 3, "no HDF5 files"),
+                             (("stat", "--space", "a.h5:/run0"), 2, "without :/run0")]:
+        out, errors = c.ends(code, *args)
+        c.tally.check(out == "" and text in errors and errors.count("\n") == 1, f"{args}: {errors}")
+    want = [c.path(name) for name in ("d1/y.h5", "d1/s/x.h5")]
+    documents = json.loads(c.ends(0, "check", "--json", "d1", "iod:box")[0])
+    c.tally.equal([d["file"] for d in documents], ["d1/y.h5", "d1/s/x.h5", "iod:box"], "check of a directory")
+    c.tally.check("file" in json.loads(c.ends(0, "check", "--json", "a.h5")[0]), "check of one file")
+    documents = json.loads(c.ends(0, "stat", "--space", "--json", "d1")[0])
+    c.tally.equal([(d["file"], d["total"]) for d in documents], [(name, os.path.getsize(name)) for name in want], "space of a directory")
+    os.makedirs(c.path("d3/empty"))
+    with open(c.path("a.h5"), "rb") as whole, open(c.path("d3/cut.h5"), "wb") as cut:
+        cut.write(whole.read()[:3000])
+    shutil.copy(c.path("a.h5"), c.path("d3/whole.h5"))
+    out, errors = c.ends(3, "check", "d3", "none.h5", "a.h5")
+    c.tally.check(all(f"{name}: 11 objects" in out for name in ("d3/whole.h5", "a.h5")), out)
+    c.tally.check("d3/cut.h5 has " in errors and "none.h5: No such file" in errors, errors)
+    c.ends(1, "check", "d3")
+    documents = json.loads(c.ends(3, "check", "--json", "d3", "none.h5")[0])
+    c.tally.equal([(d["file"], d["problems"] > 0) for d in documents], [("d3/cut.h5", True), ("d3/whole.h5", False)], "JSON beside failures")
+
+
 def main():
     options = arguments(__doc__)
     tally = Tally()
@@ -86,6 +119,8 @@ def main():
             with open(c.path(name), "w") as f:
                 f.write(text)
         diff_whole(c)
+        os.makedirs(c.path("empty"))
+        many_arguments(c)
     tally.finish()
 
 
