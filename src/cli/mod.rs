@@ -8,6 +8,7 @@
 //! ls, stat        targets: arguments, brief: lines, facts    tree: paths inside a container
 //!                 view: opens containers, colours            text: modes, times, names
 //! defined, erase  the same, of the elements of a dataset
+//! find            find: objects that match, as they are found
 //! stat --space    space: bytes of a file
 //! status          status: mounts of this machine, counters of one
 //! compact, log    log: the log of a file
@@ -32,6 +33,7 @@ pub(crate) mod diff;
 pub(crate) mod facts;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
+mod find;
 pub(crate) mod iod;
 mod iod_text;
 mod iod_versions;
@@ -100,6 +102,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Cp(args) => copy::copy(&args),
         Command::Attr(args) => attr::attr(&args),
         Command::Cat(args) => cat::cat(&args),
+        Command::Find(args) => find::find(&args),
         Command::Summary(args) => summary::summary(&args),
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),

@@ -17,7 +17,7 @@ const DEAD_PERCENT: u64 = 10;
 
 /// Runs `h5dir stat --space`.
 pub(crate) fn space(args: &StatArgs) -> Result<(), Failure> {
-    let asked = Asked::of_views(&args.view).into_iter().map(|asked| {
+    let asked = Asked::of_views(&args.view.targets, &args.view.options).into_iter().map(|asked| {
         let Asked { text, found } = asked.whole("stat --space");
         // Only the file itself is read.
         Asked { text, found: found.map(|(spec, path)| (MountSpec { external: ExternalPolicy::Off, ..spec }, path)) }

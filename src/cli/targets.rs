@@ -11,14 +11,15 @@ use super::tree;
 use super::view::{Owners, ViewError};
 use super::{logging, print_error, process};
 use crate::base::escape::{escaped, escaped_bytes};
-use crate::config::args::ViewsArgs;
 use crate::config::resolve;
 use crate::config::value::Level;
+use crate::config::view_args::ViewOptions;
 use crate::fs::create_rules::NamePattern;
 use crate::fs::open::{LocatedContainer, UsedDirectory};
 use crate::fs::{Errno, FileKind, FsResult, MountSpec, Operations};
 use crate::mirror;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -36,12 +37,12 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// The arguments of `ls`, `stat` and `find`.
-    pub(crate) fn of_views(args: &ViewsArgs) -> Vec<Asked> {
-        let asked = |text: &std::ffi::OsString| {
-            let found = resolve::view_of(text, &args.options).map_err(Failure::from);
+    pub(crate) fn of_views(targets: &[OsString], options: &ViewOptions) -> Vec<Asked> {
+        let asked = |text: &OsString| {
+            let found = resolve::view_of(text, options).map_err(Failure::from);
             Asked { text: text.as_bytes().to_vec(), found }
         };
-        args.targets.iter().map(asked).collect()
+        targets.iter().map(asked).collect()
     }
 
     /// The argument, which must name a whole file. Errors: it has a path.

@@ -1,19 +1,19 @@
 //! What the help adds to the command line: the screen of `h5dir`, and examples of each command.
 
 use super::args::Cli;
+use super::find_args;
 use clap::{Command, CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 
 /// Help of `h5dir`, which fits on a screen of 24 lines.
 const SCREEN: &str = "\
-{about}. {usage-heading} {usage}
-Commands:
+{about}. {usage-heading} {usage}. Commands:
 {subcommands}
 Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 19] = [
+const EXAMPLES: [(&str, &[&str]); 20] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -45,6 +45,14 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
         ],
     ),
     ("summary", &["h5dir summary data.h5:/run1/temperature", "h5dir summary --select 0:10,: --json data.h5:/run1/temperature"]),
+    (
+        "find",
+        &[
+            "h5dir find data.h5 -type d -attr units=K",
+            "h5dir find runs/ -name 'temp*' -dtype f4 -size +1M",
+            "h5dir find data.h5:/run1 -type d -print0 | xargs -0 -n 1 h5dir summary",
+        ],
+    ),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --log run.h5", "h5dir create --log --log-format=released run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),
@@ -90,7 +98,13 @@ pub(crate) fn is_documented(command: &Command) -> bool {
 
 /// Parses a command line.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches_from(args)?;
+    let command_line = command();
+    let args = args.into_iter().collect();
+    let args = match command_line.find_subcommand("find") {
+        Some(find) => find_args::with_two_dashes(args, find),
+        None => args,
+    };
+    let matches = command_line.try_get_matches_from(args)?;
     Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command()))
 }
 

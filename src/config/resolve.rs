@@ -1,6 +1,6 @@
 //! Merges the sources of options, applies defaults, and makes the plan of a mount.
 
-use super::args::{CommonMountArgs, MountArgs, ViewArgs, ViewOptions};
+use super::args::{CommonMountArgs, MountArgs};
 use super::catalog::Catalog;
 use super::file::{ConfigFile, NamedMount, Trust};
 use super::layers::Layers;
@@ -8,6 +8,7 @@ use super::options::MountOptions;
 use super::side_args::ExternalArgs;
 use super::target::Target;
 use super::value::{ExternalFiles, Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
+use super::view_args::{ViewArgs, ViewOptions};
 use super::{UsageError, applicable, file, memory};
 use crate::base::escape::escaped;
 use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, is_prefix, is_url, with_folder};

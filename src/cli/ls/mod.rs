@@ -25,7 +25,7 @@ use std::io::{self, BufWriter, Write};
 pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut listing = Listing { form: Form::of(args), colours: Colours::of_output(), first: true, is_listed: false, out: &mut out };
-    let listed = targets::each(Asked::of_views(&args.view), Manner::new("list"), &mut |shown| {
+    let listed = targets::each(Asked::of_views(&args.view.targets, &args.view.options), Manner::new("list"), &mut |shown| {
         let listed = listing.show(shown);
         listing.is_listed |= listed.is_ok();
         listing.out.flush()?;

@@ -24,7 +24,7 @@ pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let (json, posix) = (args.view.options.json, args.view.posix);
     let mut printed = Printed { colours: Colours::of_output(), json, posix, first: true, reports: Vec::new(), out: &mut out };
-    let shown = targets::each(Asked::of_views(&args.view), Manner::new("read"), &mut |shown| {
+    let shown = targets::each(Asked::of_views(&args.view.targets, &args.view.options), Manner::new("read"), &mut |shown| {
         let done = printed.argument(shown);
         printed.out.flush()?;
         done
