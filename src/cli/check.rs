@@ -2,7 +2,7 @@
 
 use super::failure::{Exit, Failure};
 use super::output::{self, Documents};
-use super::progress::{ProgressLine, percent};
+use super::progress::Meter;
 use super::targets::{self, Asked, Manner};
 use super::text;
 use crate::base::escape::{self, escaped};
@@ -52,11 +52,11 @@ fn check_one(
     documents: &mut Documents,
     out: &mut dyn Write,
 ) -> Result<ControlFlow<()>, Failure> {
-    let mut line = ProgressLine::new();
+    let mut meter = Meter::new();
     let checked = open::check(located, args.data, &mut |p| {
-        line.show(|| format!("{} objects, {} %", p.objects, percent(p.bytes, p.total)));
+        meter.show(p.bytes, p.total, || format!("{} objects", p.objects));
     });
-    drop(line);
+    drop(meter);
     let checked = checked.map_err(|e| Failure::open("check", &e))?;
     let printed = match args.json {
         true => documents.add(&json(spec, &checked), several, out),

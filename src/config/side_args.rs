@@ -69,6 +69,26 @@ pub(crate) struct CopyArgs {
     #[arg(short, long)]
     pub(crate) archive: bool,
 
+    /// Keep modes as they are, times, and owners where the destination has them
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+
+    /// Copy only what is newer than the destination, or missing there
+    #[arg(short, long, conflicts_with = "no_clobber")]
+    pub(crate) update: bool,
+
+    /// Print the name of each object that is copied
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Print what would be copied, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Print a JSON object for each object that is copied
+    #[arg(long)]
+    pub(crate) json: bool,
+
     /// Keep extended attributes: HDF5 attributes, and the types of datasets
     #[arg(long)]
     pub(crate) xattrs: bool,
@@ -125,6 +145,11 @@ impl CopyArgs {
         CopyArgs {
             recursive: true,
             archive: false,
+            preserve: false,
+            update: false,
+            verbose: false,
+            dry_run: false,
+            json: false,
             xattrs: false,
             no_clobber: false,
             force: false,

@@ -45,6 +45,10 @@ pub(super) struct Manner {
     pub(super) xattrs_may_fail: bool,
     /// Existing files stay as they are.
     pub(super) no_clobber: bool,
+    /// Only files that are newer than existing ones replace them.
+    pub(super) update: bool,
+    /// Nothing is changed.
+    pub(super) dry_run: bool,
     /// What cannot be overwritten is replaced.
     pub(super) force: bool,
     /// How datasets are stored.
@@ -54,6 +58,15 @@ pub(super) struct Manner {
 }
 
 impl Manner {
+    /// True if `found` stays because `source` is not newer. Times of a destination that has whole
+    /// seconds only are compared by seconds.
+    pub(super) fn is_current(&self, source: &Meta, found: &Meta) -> bool {
+        let since = |meta: &Meta| meta.mtime.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let (source, found) = (since(source), since(found));
+        let is_older = if found.subsec_nanos() == 0 { source.as_secs() <= found.as_secs() } else { source <= found };
+        self.update && is_older
+    }
+
     /// Attributes of the copy of a file with those of `source`; `found`: those of the file that it
     /// replaces.
     pub(super) fn attributes(&self, source: &Meta, found: Option<&Meta>) -> Meta {
