@@ -182,19 +182,6 @@ impl Copier {
         }
     }
 
-    /// False if the existing file `found` stays. Errors: a file cannot replace a directory.
-    fn may_replace(&self, source: &Meta, found: Option<&Meta>) -> io::Result<bool> {
-        match found {
-            Some(_) if self.manner.no_clobber => Ok(false),
-            Some(there) if there.kind == Kind::Directory => Err(io::Error::from_raw_os_error(libc::EISDIR)),
-            Some(there) if there.kind == Kind::Other => {
-                Err(io::Error::other("the destination is a device, pipe or socket; use 'h5dir cat'"))
-            }
-            Some(there) => Ok(!self.manner.is_current(source, there)),
-            None => Ok(true),
-        }
-    }
-
     fn copy_link(
         &mut self,
         source: &dyn Source,
@@ -203,7 +190,7 @@ impl Copier {
         name: &[u8],
         found: Option<&Meta>,
     ) -> io::Result<bool> {
-        if !self.may_replace(source.meta(), found)? {
+        if !self.manner.may_replace(source.meta(), found)? {
             return Ok(false);
         }
         let link = match stored {
@@ -221,7 +208,7 @@ impl Copier {
     }
 
     fn copy_file(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>, name: &[u8], found: Option<&Meta>) -> io::Result<bool> {
-        if !self.may_replace(source.meta(), found)? {
+        if !self.manner.may_replace(source.meta(), found)? {
             return Ok(false);
         }
         let meta = source.meta();
@@ -403,10 +390,7 @@ impl Copier {
         if depth >= DEPTH_MAX {
             return Err(io::Error::other(format!("it is {DEPTH_MAX} directories deep")));
         }
-        let shared = match source.as_object() {
-            Some(object) => object.shared_group()?,
-            None => None,
-        };
+        let shared = source.as_object().map(ObjectSource::shared_group).transpose()?.flatten();
         if self.manner.dry_run {
             return self.name_directory((source, path, shared), to, name, found, depth);
         }
@@ -415,7 +399,7 @@ impl Copier {
             && found.is_none_or(|there| there.kind == Kind::Symlink)
         {
             let link = NewLink::Target(relative(here, first));
-            if self.may_replace(source.meta(), found)? {
+            if self.manner.may_replace(source.meta(), found)? {
                 self.report.copied(path, Kind::Symlink);
                 to.make_link(name, &link, source.meta(), self.manner.owner, found.is_some())?;
             }
@@ -441,11 +425,17 @@ impl Copier {
                 (None, Some(_)) => to.enter(name)?,
             },
         };
-        if found.is_none() {
+        self.note_directory(path, shared, &below, found.is_none())?;
+        Ok(self.copy_content(source, path, &below, found.is_none() || self.is_resumed(), depth).map(|()| true))
+    }
+
+    /// Notes the directory `below`, which is `new` and a copy of the one at `path`.
+    fn note_directory(&mut self, path: &[u8], shared: Option<SharedGroup>, below: &Rc<dyn SinkDirectory>, new: bool) -> io::Result<()> {
+        if new {
             self.made.insert(below.identity()?);
             self.report.copied(path, Kind::Directory);
             if let Some(identity) = self.new_top.take().filter(|_| below.local_path().is_some()) {
-                self.resume = Resume::begin(Some(identity), &below)?;
+                self.resume = Resume::begin(Some(identity), below)?;
             }
         }
         if let (Some(group), Some((_, copy))) = (shared, below.as_object()) {
@@ -455,7 +445,7 @@ impl Copier {
             let (_, copies) = self.directories.entry(group).or_insert_with(|| (path.to_vec(), 0));
             *copies = copies.saturating_add(1);
         }
-        Ok(self.copy_content(source, path, &below, found.is_none() || self.is_resumed(), depth).map(|()| true))
+        Ok(())
     }
 
     /// True if an interrupted copy is resumed: what is in the destination, it made.
@@ -541,7 +531,7 @@ impl Copier {
     /// Copies standard input to `name` in `to`.
     pub(super) fn copy_input(&mut self, input: &mut dyn Content, meta: &Meta, to: &Rc<dyn SinkDirectory>, name: &[u8]) -> io::Result<()> {
         let found = to.find(name)?;
-        if !self.may_replace(meta, found.as_ref())? {
+        if !self.manner.may_replace(meta, found.as_ref())? {
             return Ok(());
         }
         if self.manner.dry_run {

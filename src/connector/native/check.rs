@@ -95,8 +95,9 @@ impl Checker<'_> {
         }
     }
 
-    /// Reports progress; `part` of `whole` bytes of the current object's elements are decoded. A
-    /// stored byte and a decoded one are the same work: a few stored bytes may be those of very many
+    /// Reports progress; `part` of `whole` bytes of the current object's elements are decoded.
+    ///
+    /// A stored byte and a decoded one are the same work: a few stored bytes may be those of many
     /// elements. What follows is expected to have as many elements for each stored byte.
     fn report_progress(&mut self, part: u64, whole: u64) {
         let current = u128::from(self.claimed.saturating_sub(self.visited).saturating_add(whole));
