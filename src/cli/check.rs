@@ -8,7 +8,8 @@ use super::text;
 use crate::base::escape::{self, escaped};
 use crate::base::remote::is_container;
 use crate::config::args::CheckArgs;
-use crate::config::target::Target;
+use crate::config::resolve;
+use crate::config::target::{Target, well_named};
 use crate::fs::open::{self, Checked, Finding, LocatedContainer, Problem};
 use crate::fs::{ExternalPolicy, MountSpec};
 use serde_json::{Value, json};
@@ -24,8 +25,11 @@ const RANGES_PRINTED: usize = 20;
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let asked = args.files.iter().map(|text| {
         let Target { file, inner } = Target::parse(text);
-        let found = (spec(args, file), inner.unwrap_or_else(|| b"/".to_vec()));
-        Asked { text: text.as_bytes().to_vec(), found: Ok(found) }.whole("check")
+        let spec = spec(args, file);
+        let named = well_named(&spec.file).and_then(|()| resolve::has_version(&spec.file, &spec.version));
+        let found = named.map_err(Failure::from);
+        let found = found.map(|()| (spec, inner.unwrap_or_else(|| b"/".to_vec())));
+        Asked { text: text.as_bytes().to_vec(), found }.whole("check")
     });
     let mut out = BufWriter::new(io::stdout().lock());
     let mut documents = Documents::default();
@@ -64,6 +68,10 @@ fn check_one(
     };
     if let Some(flow) = output::printed(printed.and_then(|()| out.flush()))? {
         return Ok(flow);
+    }
+    if let Some((len, recorded)) = checked.cut {
+        let advice = "'h5dir mount --rescue' shows what is left";
+        return Err(Failure::new(Exit::General, format!("{} was cut: it has {len} of {recorded} bytes; {advice}", escaped(&spec.file))));
     }
     match checked.count {
         0 => Ok(ControlFlow::Continue(())),

@@ -34,6 +34,7 @@ pub(crate) mod facts;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
 mod find;
+mod hints;
 pub(crate) mod iod;
 mod iod_text;
 mod iod_versions;

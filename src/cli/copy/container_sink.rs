@@ -225,7 +225,9 @@ impl SinkDirectory for GroupDirectory {
                 Some(file) => return Ok(file),
                 None if new.force => {}
                 None => {
-                    let reason = "its size is fixed and another one; -f replaces it by a dataset of bytes";
+                    let there = self.find(new.name)?.map_or(0, |found| found.size);
+                    let advice = "its size is fixed; -f replaces it by a dataset of bytes";
+                    let reason = format!("it has {} bytes, and the dataset has {there}: {advice}", new.meta.size);
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
                 }
             }

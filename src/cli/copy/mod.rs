@@ -75,6 +75,11 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     process::catch_ending_signals().map_err(|e| Failure::new(Exit::General, format!("cannot catch signals: {}", reason(&e))))?;
     sources.iter().try_for_each(check_exists)?;
     let wanted = args.create || creates;
+    if !wanted && !exists(&destination, false) {
+        let name = escaped_bytes(&destination.text()).to_string();
+        let message = format!("cannot write {name}: its file does not exist; --create creates it");
+        return Err(Failure::new(Exit::File, message));
+    }
     let absent = args.dry_run && wanted && !exists(&destination, wanted);
     let created = if args.dry_run { None } else { create(args, &destination, wanted)? };
     let job = Job::open(args, &sources, (&destination, absent));
@@ -98,6 +103,13 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
 fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<(), Failure> {
     let usage = |text: &str| Err(Failure::new(Exit::Usage, text));
     let is_object = |a: &Argument| matches!(a, Argument::Object { .. });
+    if let Argument::Local(file) | Argument::Object { file, .. } = destination
+        && is_url(file)
+        && !is_container(file)
+    {
+        let message = "HDF5 files in object stores are only read; name a local file, or a container such as iod+s3://BUCKET/PREFIX";
+        return Err(Failure::new(Exit::Usage, format!("cannot write {}: {message}", escaped_bytes(&destination.text()))));
+    }
     if !sources.iter().chain([destination]).any(is_object) {
         return usage("no argument is an object of an HDF5 file; write FILE:/PATH, for all of a file FILE:/");
     }

@@ -15,6 +15,11 @@ fn is_in_container(argument: &Argument) -> bool {
     matches!(argument, Argument::Object { file, .. } if is_container(file))
 }
 
+/// True for a container, and for an object of an object store.
+fn is_remote(argument: &Argument) -> bool {
+    is_in_container(argument) || matches!(argument, Argument::Local(path) if is_object(path))
+}
+
 /// True for a name that does not exist, and has the ending of an HDF5 file.
 fn is_new_hdf5(path: &Path) -> bool {
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
@@ -35,8 +40,12 @@ pub(super) fn roots(sources: Vec<Argument>, destination: Argument, recursive: bo
         return (sources.into_iter().map(whole).collect(), destination, true);
     }
     match &destination {
-        Argument::Local(path) if sources.iter().all(is_in_container) && (is_new_hdf5(path) || is_hdf5(path)) => {
-            (sources, root_of(path), true)
+        Argument::Local(path) if sources.iter().all(is_remote) && (is_new_hdf5(path) || is_hdf5(path)) => {
+            let whole = |source: Argument| match &source {
+                Argument::Local(path) => root_of(path),
+                _ => source,
+            };
+            (sources.into_iter().map(whole).collect(), root_of(path), true)
         }
         _ => (sources, destination, false),
     }
@@ -63,6 +72,7 @@ mod tests {
         assert_eq!(of(vec![url()], iod(), true), (vec![root_of(Path::new("s3://bucket/run.h5"))], container.clone(), true));
         assert_eq!(of(vec![local("file")], iod(), false), (vec![local("file")], container.clone(), false));
         assert_eq!(of(vec![iod()], local("new.h5"), true), (vec![container.clone()], root("new.h5"), true));
+        assert_eq!(of(vec![url()], local("new.h5"), true), (vec![root_of(Path::new("s3://bucket/run.h5"))], root("new.h5"), true));
         assert_eq!(of(vec![iod()], local("new"), true), (vec![container.clone()], local("new"), false));
         assert_eq!(of(vec![iod()], local("file"), true), (vec![container], root("file"), true));
         assert_eq!(of(vec![local("file")], local("new.h5"), true), (vec![local("file")], local("new.h5"), false));

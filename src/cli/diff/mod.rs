@@ -69,6 +69,7 @@ fn compare(args: &DiffArgs) -> Result<bool, Failure> {
     match troubles {
         0 => Ok(different),
         _ if args.quiet && different => Ok(true),
+        1 => Err(Failure::new(Exit::General, "1 object could not be compared")),
         n => Err(Failure::new(Exit::General, format!("{n} objects could not be compared"))),
     }
 }
