@@ -23,6 +23,30 @@ pub fn after_scheme(text: &[u8]) -> Option<usize> {
     SCHEMES.iter().find(is_prefix).map(|scheme| scheme.len())
 }
 
+/// What is wrong with `text`, a path that does not exist, if it was meant to be a URL.
+pub fn misspelled(text: &[u8]) -> Option<String> {
+    let colon = text.windows(2).position(|pair| pair == b":/")?;
+    let before = text.get(..colon).unwrap_or_default();
+    let start = before.iter().rposition(|b| *b == b'/').map_or(0, |at| at.saturating_add(1));
+    let scheme = before.get(start..).and_then(|name| std::str::from_utf8(name).ok()).filter(|name| is_scheme(name))?;
+    let known = SCHEMES.iter().any(|known| known.trim_end_matches("://").eq_ignore_ascii_case(scheme));
+    match (known, text.get(colon..).unwrap_or_default().starts_with(b"://")) {
+        (true, false) => Some(format!("a URL has two slashes after its scheme: {scheme}://")),
+        (false, true) => Some(format!("{scheme}:// is no known scheme; there are {}", SCHEMES.join(", "))),
+        _ => None,
+    }
+}
+
+/// True for the name of a scheme.
+fn is_scheme(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+}
+
+/// True if `text` begins as a URL does, though with an unknown scheme or one slash only.
+pub fn is_like_url(text: &[u8]) -> bool {
+    misspelled(text).is_some() && !text.starts_with(b"/")
+}
+
 /// True if `target` is a URL of an object or a container, not a path of the host.
 pub fn is_url(target: &Path) -> bool {
     after_scheme(target.as_os_str().as_bytes()).is_some()
@@ -104,6 +128,18 @@ mod tests {
         }
         for path in ["s3:/b/k", "/s3://b", "./http://x", "ftp://h/k", "s3", ""] {
             assert!(!is_url(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn misspelled_urls_are_known() {
+        for (text, says) in
+            [("ftp://x/y.h5", "ftp:// is no known scheme"), ("/d/s3:/b/a.h5", "two slashes"), ("iod+foo://", "iod+foo:// is no")]
+        {
+            assert!(misspelled(text.as_bytes()).is_some_and(|hint| hint.contains(says)), "{text}");
+        }
+        for other in ["a.h5:/g", "s3://b/k", "x:/y.h5:/g", "/d/a b://x", "a.h5"] {
+            assert_eq!(misspelled(other.as_bytes()), None, "{other}");
         }
     }
 

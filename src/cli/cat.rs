@@ -2,19 +2,20 @@
 //! without mounting.
 
 use super::failure::{Exit, Failure, errno_text, reason};
-use super::print_error;
 use super::side::argument::Argument;
-use super::side::container::ObjectSource;
-use super::side::{Kind, PIECE_BYTES, Source, opened};
+use super::side::container::{Container, ObjectSource};
+use super::side::{Kind, PIECE_BYTES, Source};
+use super::targets::{self, Asked, Failures, Manner, Shown};
 use super::view::ViewError;
 use crate::base::Error;
 use crate::base::escape::escaped_bytes;
 use crate::config::resolve;
 use crate::config::side_args::{CatArgs, ExternalArgs};
-use crate::fs::MountSpec;
+use crate::config::value::Level;
 use crate::fs::model::{Dialect, Form, ObjectModel, io_error};
 use std::io::{self, IsTerminal, Write};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of text that are written at once.
 const OUT_BYTES: usize = 256 << 10;
@@ -79,34 +80,35 @@ enum CatError {
 
 /// Prints the objects `targets` one after another. A closed pipe is no failure.
 pub(super) fn print(targets: &[Argument], external: &ExternalArgs, wanted: &Wanted) -> Result<(), Failure> {
-    let mut objects: Vec<(MountSpec, &[u8], Vec<u8>)> = Vec::new();
-    for target in targets {
-        let Argument::Object { file, path } = target else {
-            let message = format!("{} is no object of an HDF5 file; write FILE:/PATH", escaped_bytes(&target.text()));
-            return Err(Failure::new(Exit::Usage, message));
+    let asked = |target: &Argument| {
+        let (file, path) = match target {
+            Argument::Object { file, path } => (file, path.as_slice()),
+            Argument::Local(file) => (file, &b"/"[..]),
+            Argument::Standard => {
+                let message = "standard input is no HDF5 file; write FILE:/PATH";
+                return Asked { text: target.text(), found: Err(Failure::new(Exit::Usage, message)) };
+            }
         };
-        objects.push((resolve::side(file, external)?, path, target.text()));
-    }
-    let containers = opened::open(objects.iter().map(|(spec, ..)| spec.clone()).collect(), &[])?;
-    let (mut first, mut failures) = (None, 0u64);
-    for ((spec, path, text), container) in objects.iter().zip(&containers) {
-        let printed = ObjectSource::resolve(container, path, true).map_err(CatError::Input).and_then(|source| print_one(&source, wanted));
-        let failure = match printed {
-            Ok(()) => continue,
-            Err(CatError::Output(e)) => return ViewError::Output(e).into_result(spec, path),
-            Err(CatError::Input(e)) => failure(text, &e),
-        };
-        failures = failures.saturating_add(1);
-        if targets.len() > 1 {
-            print_error(&failure.message);
+        let found = resolve::side(file, external).map(|spec| (spec, path.to_vec())).map_err(Failure::from);
+        Asked { text: target.text(), found }
+    };
+    let manner = Manner { verb: "read", level: Level::Warn, gives_reasons: true };
+    targets::each(targets.iter().map(asked).collect(), manner, &mut |shown| print_shown(shown, wanted))
+}
+
+/// Prints the objects of an argument. Failures of some of several paths are printed.
+fn print_shown(shown: &Shown<'_>, wanted: &Wanted) -> Result<(), ViewError> {
+    let container = Arc::new(Container { operations: shown.shared.clone(), domain: 0 });
+    let mut failures = Failures::new(shown.paths.len() > 1);
+    for path in &shown.paths {
+        let printed = ObjectSource::resolve(&container, path, true).map_err(CatError::Input).and_then(|source| print_one(&source, wanted));
+        match printed {
+            Ok(()) => {}
+            Err(CatError::Output(e)) => return Err(ViewError::Output(e)),
+            Err(CatError::Input(e)) => failures.add(failure(&shown.text_of(path), &e)).map_err(ViewError::Failed)?,
         }
-        first.get_or_insert(failure);
     }
-    match first {
-        None => Ok(()),
-        Some(failure) if targets.len() == 1 => Err(failure),
-        Some(failure) => Err(Failure::new(failure.exit, format!("{failures} of {} files were not printed", targets.len()))),
-    }
+    failures.end().map_err(ViewError::Failed)
 }
 
 /// Prints a dataset in a form.

@@ -1,62 +1,96 @@
 //! `h5dir check`: problems of a file.
 
-use super::failure::{Exit, Failure, reason};
-use super::progress::{ProgressLine, percent};
-use super::{text, view};
+use super::failure::{Exit, Failure};
+use super::output::{self, Documents};
+use super::progress::Meter;
+use super::targets::{self, Asked, Manner};
+use super::text;
 use crate::base::escape::{self, escaped};
 use crate::base::remote::is_container;
 use crate::config::args::CheckArgs;
-use crate::config::value::Level;
-use crate::fs::open::{self, Checked, Finding, Problem};
+use crate::config::resolve;
+use crate::config::target::{Target, well_named};
+use crate::fs::open::{self, Checked, Finding, LocatedContainer, Problem};
 use crate::fs::{ExternalPolicy, MountSpec};
 use serde_json::{Value, json};
 use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Ranges without an owner that are printed without `--json`.
 const RANGES_PRINTED: usize = 20;
 
 /// Runs `h5dir check`.
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
+    let asked = args.files.iter().map(|text| {
+        let Target { file, inner } = Target::parse(text);
+        let spec = spec(args, file);
+        let named = well_named(&spec.file).and_then(|()| resolve::has_version(&spec.file, &spec.version));
+        let found = named.map_err(Failure::from);
+        let found = found.map(|()| (spec, inner.unwrap_or_else(|| b"/".to_vec())));
+        Asked { text: text.as_bytes().to_vec(), found }.whole("check")
+    });
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut documents = Documents::default();
+    let checked = targets::each_container(asked.collect(), Manner::new("check"), &mut |spec, located, several| {
+        check_one(args, (spec, located, several), &mut documents, &mut out)
+    });
+    output::ended(checked, documents.end(&mut out).and_then(|()| out.flush()))
+}
+
+fn spec(args: &CheckArgs, file: PathBuf) -> MountSpec {
     // External raw data and sources of virtual datasets are data, too. Where the chunks of a
     // container are is checked in any case.
-    let reads_others = args.data || is_container(&args.file);
+    let reads_others = args.data || is_container(&file);
     let external = if reads_others { ExternalPolicy::Beneath(args.external_root.clone()) } else { ExternalPolicy::Off };
     // 0: a thread for each core.
     let version = args.version.clone().map_or_else(Default::default, |version| version.0);
-    let spec = MountSpec { external, version, threads: 0, ..MountSpec::new(&args.file) };
-    let (located, _) = view::locate_confined(&spec, "check", Level::Error)?;
-    let mut line = ProgressLine::new();
+    MountSpec { external, version, threads: 0, ..MountSpec::new(file) }
+}
+
+/// Checks one container, and prints what was found.
+fn check_one(
+    args: &CheckArgs,
+    (spec, located, several): (&MountSpec, LocatedContainer, bool),
+    documents: &mut Documents,
+    out: &mut dyn Write,
+) -> Result<ControlFlow<()>, Failure> {
+    let mut meter = Meter::new();
     let checked = open::check(located, args.data, &mut |p| {
-        line.show(|| format!("{} objects, {} %", p.objects, percent(p.bytes, p.total)));
+        meter.show(p.bytes, p.total, || format!("{} objects", p.objects));
     });
-    drop(line);
+    drop(meter);
     let checked = checked.map_err(|e| Failure::open("check", &e))?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let printed = if args.json {
-        writeln!(out, "{}", escape::json(&format!("{:#}", json(&spec, &checked))))
-    } else {
-        print(&spec, args.data, &checked, &mut out)
+    let printed = match args.json {
+        true => documents.add(&json(spec, &checked), several, out),
+        false => print((spec, several), args.data, &checked, out),
     };
-    match printed.and_then(|()| out.flush()) {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(e) => return Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e)))),
-        Ok(()) => {}
+    if let Some(flow) = output::printed(printed.and_then(|()| out.flush()))? {
+        return Ok(flow);
+    }
+    if let Some((len, recorded)) = checked.cut {
+        let advice = "'h5dir mount --rescue' shows what is left";
+        return Err(Failure::new(Exit::General, format!("{} was cut: it has {len} of {recorded} bytes; {advice}", escaped(&spec.file))));
     }
     match checked.count {
-        0 => Ok(()),
+        0 => Ok(ControlFlow::Continue(())),
         1 => Err(Failure::new(Exit::General, format!("{} has a problem", escaped(&spec.file)))),
         n => Err(Failure::new(Exit::General, format!("{} has {n} problems", escaped(&spec.file)))),
     }
 }
 
-fn print(spec: &MountSpec, data: bool, checked: &Checked, out: &mut dyn Write) -> io::Result<()> {
+/// Prints what was found; paths have the name of their file before them if it is one of several.
+fn print((spec, several): (&MountSpec, bool), data: bool, checked: &Checked, out: &mut dyn Write) -> io::Result<()> {
+    let file = text::name(spec.file.as_os_str().as_encoded_bytes());
+    let before = if several { format!("{file}:") } else { String::new() };
     // One line has what was cut off.
     let past_end = |f: &&Finding| checked.cut.is_some() && f.problem == Problem::PastEnd;
     for Finding { path, object, detail, .. } in checked.findings.iter().filter(|f| !past_end(f)) {
         match (path, object) {
-            (Some(path), _) => writeln!(out, "{}: {}", text::name(path), escape::line(detail))?,
-            (None, Some(object)) => writeln!(out, "object at {object:#x}: {}", escape::line(detail))?,
-            (None, None) => writeln!(out, "{}", escape::line(detail))?,
+            (Some(path), _) => writeln!(out, "{before}{}: {}", text::name(path), escape::line(detail))?,
+            (None, Some(object)) => writeln!(out, "{before}object at {object:#x}: {}", escape::line(detail))?,
+            (None, None) => writeln!(out, "{before}{}", escape::line(detail))?,
         }
     }
     let lost = checked.findings.iter().filter(past_end).count();
@@ -70,7 +104,7 @@ fn print(spec: &MountSpec, data: bool, checked: &Checked, out: &mut dyn Write) -
     }
     let space = &checked.space;
     let elements = if data { format!("{} bytes of elements decoded", checked.decoded) } else { "elements not decoded (--data)".into() };
-    writeln!(out, "{}: {} objects, {elements}", text::name(spec.file.as_os_str().as_encoded_bytes()), checked.objects)?;
+    writeln!(out, "{file}: {} objects, {elements}", checked.objects)?;
     if let Some(note) = space.user_block_note() {
         writeln!(out, "{note}")?;
     }

@@ -67,6 +67,10 @@ pub(crate) fn defined(args: &DefinedArgs) -> Result<(), Failure> {
 
 /// Runs `h5dir erase`.
 pub(crate) fn erase(args: &EraseArgs) -> Result<(), Failure> {
+    let options = &args.view.options;
+    if options.json || options.version.is_some() {
+        return Err(Failure::new(Exit::Usage, "erase changes the newest version and prints nothing; omit --json and --version"));
+    }
     let (mut spec, path) = resolve::view(&args.view)?;
     spec.writable = true;
     let (operations, _) = open_view(&spec, "change", Level::Warn)?;

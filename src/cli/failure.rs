@@ -1,14 +1,13 @@
 //! Failure of a command: exit code and one sentence (what failed, where, what to do).
 
+use super::hints;
 use crate::base;
 use crate::base::escape::{escaped, escaped_bytes};
 use crate::base::request_error::RequestError;
 use crate::config::UsageError;
 use crate::fs::OpenError;
 use crate::fuse::{DeviceDefect, MountError, UnmountError};
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Exit code of a command.
@@ -28,6 +27,11 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// The exit code of a command that ended in both ways: the higher one.
+    pub(crate) fn worse(self, other: Exit) -> Exit {
+        if self as u8 >= other as u8 { self } else { other }
+    }
+
     /// Converts a number; unknown ones are [`Exit::General`].
     pub(crate) fn from_code(code: u8) -> Exit {
         [Exit::Usage, Exit::File, Exit::Mount, Exit::Path].into_iter().find(|e| *e as u8 == code).unwrap_or(Exit::General)
@@ -61,22 +65,19 @@ impl Failure {
                 Self::new(Exit::File, format!("cannot {verb} {}: {source}", escaped(path)))
             }
             OpenError::Open { path, source } => {
-                let hint = match source.kind() {
-                    io::ErrorKind::PermissionDenied => "read permission is needed, and write permission to change it",
-                    io::ErrorKind::AlreadyExists => "remove it first, or choose another name",
-                    io::ErrorKind::ReadOnlyFilesystem => "'h5dir mount' without --read-write can show it",
-                    io::ErrorKind::InvalidInput => "only regular files and block devices can be opened",
-                    io::ErrorKind::NotFound if names_group(path) => "a path in a file starts with a slash: FILE:/PATH",
-                    _ => "check the path",
-                };
+                let hint = hints::of_error(verb, path, source);
                 Self::new(Exit::File, format!("cannot {verb} {}: {}; {hint}", escaped(path), reason(source)))
             }
-            OpenError::NotHdf5 { path } => Self::new(
-                Exit::File,
-                format!("cannot {verb} {}: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path", escaped(path)),
-            ),
+            OpenError::NotHdf5 { path } => {
+                let (what, advice) = hints::of_format(path).map_or_else(
+                    || ("not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...)".into(), "check the path"),
+                    |(what, advice)| (format!("{what}, not an HDF5 file"), advice),
+                );
+                Self::new(Exit::File, format!("cannot {verb} {}: it is {what}; {advice}", escaped(path)))
+            }
             OpenError::Engine { path, source } => {
                 let hint = match source {
+                    base::Error::Corrupt { .. } if verb == "recover" => "; 'h5dir mount --rescue' shows what is left",
                     base::Error::Corrupt { .. } => "; the file is damaged",
                     base::Error::Unsupported { .. } | base::Error::Limit { .. } => "; h5dir does not support such files",
                     base::Error::Io { .. } => "; check the storage",
@@ -85,9 +86,13 @@ impl Failure {
                 Self::new(Exit::File, format!("cannot {verb} {}: {source}{hint}", escaped(path)))
             }
             OpenError::Remote { path, message } => Self::new(Exit::File, format!("cannot {verb} {}: {message}", escaped(path))),
-            OpenError::NoSuchGroup { path, group } => {
+            OpenError::NoSuchGroup { path, group, kind } => {
                 let group = escaped_bytes(group);
                 let file = escaped(path);
+                if let Some(kind) = kind {
+                    let message = format!("cannot {verb} {file}:{group}: it is {kind}, not a group; 'h5dir cat' prints a dataset");
+                    return Self::new(Exit::Path, message);
+                }
                 Self::new(Exit::Path, format!("cannot {verb} {file}: it has no group {group}; 'h5dir ls -R {file}' lists its groups"))
             }
         }
@@ -157,13 +162,6 @@ pub(crate) fn reason(error: &io::Error) -> String {
 /// Text of an errno.
 pub(crate) fn errno_text(errno: i32) -> String {
     nix::errno::Errno::from_raw(errno).desc().to_owned()
-}
-
-/// True if `path` is that of a file, a colon, and something that could be a path in it.
-fn names_group(path: &Path) -> bool {
-    let text = path.as_os_str().as_bytes();
-    let colons = text.iter().enumerate().filter(|(_, b)| **b == b':').map(|(at, _)| at);
-    colons.filter_map(|at| text.get(..at)).any(|file| Path::new(OsStr::from_bytes(file)).is_file())
 }
 
 #[cfg(test)]

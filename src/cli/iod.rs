@@ -3,12 +3,13 @@
 use super::failure::{Exit, Failure, reason};
 use super::{iod_text, iod_versions, text, view};
 use crate::base::escape;
-use crate::config::iod_args::{IodArgs, IodCommand, IodGcArgs};
+use crate::config::iod_args::{IodArgs, IodCommand, IodGcArgs, IodLogArgs};
 use crate::config::resolve;
 use crate::config::value::Level;
 use crate::fs::MountSpec;
 use crate::fs::open::{self, Collected, Collection, Keep};
 use crate::fs::spec::VersionName;
+use serde_json::json;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -32,6 +33,16 @@ pub(crate) fn iod(args: &IodArgs) -> Result<(), Failure> {
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let done = match &args.command {
+        IodCommand::Log(IodLogArgs { json: true, .. }) => open::log(located, &mut |version| {
+            let row = json!({
+                "version": version.number,
+                "time": text::timestamp(UNIX_EPOCH + Duration::from_secs(version.seconds.min(u32::MAX.into()))),
+                "begins_session": version.session == 0,
+                "changes": version.changes,
+                "label": text::json(&version.label),
+            });
+            line(&escape::json(&row.to_string()))
+        }),
         IodCommand::Dump(_) => {
             let mut object = None;
             open::values(located, &mut |value| {
@@ -74,13 +85,30 @@ fn collect(args: &IodGcArgs) -> Result<(), Failure> {
     let done = open::collect(located, &Collection { keep, grace, dry_run: args.dry_run });
     let done = done.map_err(|e| Failure::open("collect the garbage of", &e))?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let written = print(&mut out, &done, args.dry_run).and_then(|()| out.flush());
+    let written = match args.json {
+        true => writeln!(out, "{}", escape::json(&format!("{:#}", collected_json(&done, args.dry_run)))),
+        false => print(&mut out, &done, args.dry_run),
+    };
+    let written = written.and_then(|()| out.flush());
     match written {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e))))
         }
         _ => Ok(()),
     }
+}
+
+fn collected_json(done: &Collected, dry_run: bool) -> serde_json::Value {
+    json!({
+        "dry_run": dry_run,
+        "newest": done.newest,
+        "floor": done.floor,
+        "deleted": {"versions": done.versions, "packs": done.packs, "others": done.others},
+        "waiting_versions": done.waiting,
+        "doomed_packs": done.doomed,
+        "rewritten_packs": done.rewritten,
+        "notes": done.notes,
+    })
 }
 
 fn print(out: &mut impl Write, done: &Collected, dry_run: bool) -> io::Result<()> {

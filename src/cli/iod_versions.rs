@@ -10,6 +10,7 @@ use crate::config::value::{Level, Version};
 use crate::fs::open::{self, LocatedContainer};
 use crate::fs::spec::VersionName;
 use crate::fs::{MountSpec, OpenError};
+use serde_json::{Value, json};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -41,6 +42,11 @@ fn print(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
     }
 }
 
+/// Prints a JSON document.
+fn print_json(document: &Value) -> Result<(), Failure> {
+    print([escape::json(&document.to_string()).into_owned()])
+}
+
 /// The version that an argument names; without one, the newest.
 fn named(version: Option<&Version>) -> VersionName {
     version.map(|v| v.0.clone()).unwrap_or_default()
@@ -49,10 +55,18 @@ fn named(version: Option<&Version>) -> VersionName {
 /// Runs `h5dir iod tag`.
 pub(super) fn tag(args: &IodTagArgs) -> Result<(), Failure> {
     if let Some(name) = &args.delete {
-        return open::remove_tag(located(&args.container, "change", true)?, name).map_err(failed("change"));
+        open::remove_tag(located(&args.container, "change", true)?, name).map_err(failed("change"))?;
+        return if args.json { print_json(&json!({"tag": name, "version": null})) } else { Ok(()) };
     }
     let Some(name) = &args.name else {
         let tags = open::tags(located(&args.container, "read", false)?).map_err(failed("read"))?;
+        if args.json {
+            let row = |(name, tag): &(String, open::Tag)| {
+                let time = text::timestamp(UNIX_EPOCH + Duration::from_secs(tag.seconds.min(u32::MAX.into())));
+                json!({"tag": name, "version": tag.version, "time": time, "label": text::json(tag.label.as_ref())})
+            };
+            return print_json(&tags.iter().map(row).collect());
+        }
         return print(tags.iter().map(|(name, tag)| {
             let time = text::timestamp(UNIX_EPOCH + Duration::from_secs(tag.seconds.min(u32::MAX.into())));
             format!("{name}  {}  {time}  {}", tag.version, escape::escaped_bytes(&tag.label))
@@ -60,7 +74,7 @@ pub(super) fn tag(args: &IodTagArgs) -> Result<(), Failure> {
     };
     let located = located(&args.container, "change", true)?;
     let version = open::create_tag(located, name, &named(args.version.as_ref())).map_err(failed("change"))?;
-    print([format!("{name} is version {version}")])
+    if args.json { print_json(&json!({"tag": name, "version": version})) } else { print([format!("{name} is version {version}")]) }
 }
 
 /// Runs `h5dir iod diff`.

@@ -8,6 +8,7 @@
 //! ls, stat        targets: arguments, brief: lines, facts    tree: paths inside a container
 //!                 view: opens containers, colours            text: modes, times, names
 //! defined, erase  the same, of the elements of a dataset
+//! find            find: objects that match, as they are found
 //! stat --space    space: bytes of a file
 //! status          status: mounts of this machine, counters of one
 //! compact, log    log: the log of a file
@@ -32,15 +33,19 @@ pub(crate) mod diff;
 pub(crate) mod facts;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
+mod find;
+mod hints;
 pub(crate) mod iod;
 mod iod_text;
 mod iod_versions;
+pub(crate) mod located;
 pub(crate) mod log;
 pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod manual;
 pub(crate) mod metrics_file;
 pub(crate) mod mount;
+mod output;
 pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod side;
@@ -98,6 +103,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Cp(args) => copy::copy(&args),
         Command::Attr(args) => attr::attr(&args),
         Command::Cat(args) => cat::cat(&args),
+        Command::Find(args) => find::find(&args),
         Command::Summary(args) => summary::summary(&args),
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),

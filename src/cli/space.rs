@@ -1,49 +1,47 @@
 //! `h5dir stat --space`: live, free and dead bytes of a file.
 
-use super::failure::{Exit, Failure, reason};
-use super::{text, view};
-use crate::base::escape::{self, escaped};
-use crate::config::UsageError;
+use super::failure::{Exit, Failure};
+use super::output::{self, Documents};
+use super::targets::{self, Asked, Manner};
+use super::text;
+use crate::base::escape::escaped;
 use crate::config::args::StatArgs;
-use crate::config::resolve;
-use crate::config::value::Level;
 use crate::fs::open::{self, SpaceUse};
 use crate::fs::{ExternalPolicy, MountSpec};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
 
 /// Part of a file above which dead bytes are explained, percent.
 const DEAD_PERCENT: u64 = 10;
 
 /// Runs `h5dir stat --space`.
 pub(crate) fn space(args: &StatArgs) -> Result<(), Failure> {
-    let [target] = args.view.targets.as_slice() else {
-        return Err(UsageError("--space counts one file; give one FILE".into()).into());
-    };
-    let (spec, path) = resolve::view_of(target, &args.view.options)?;
-    if path.iter().any(|b| *b != b'/') {
-        return Err(UsageError("--space counts a whole file; give FILE without a path".into()).into());
-    }
-    // Only the file itself is read.
-    let spec = MountSpec { external: ExternalPolicy::Off, ..spec };
-    let (located, _) = view::locate_confined(&spec, "read", Level::Error)?;
-    let used = open::space(located, &mut |damage| super::print_error(&damage.to_string())).map_err(|e| Failure::open("read", &e))?;
-    let mut out = io::stdout().lock();
-    let printed = if args.view.options.json {
-        writeln!(out, "{}", escape::json(&format!("{:#}", json(&spec, &used))))
-    } else {
-        print(&spec, &used, &mut out)
-    };
-    match printed {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(e) => return Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e)))),
-        Ok(()) => {}
-    }
-    if used.unreadable > 0 {
-        let message = format!("{} cannot be read as a whole: bytes of damaged objects count as dead", escaped(&spec.file));
-        return Err(Failure::new(Exit::General, message));
-    }
-    Ok(())
+    let asked = Asked::of_views(&args.view.targets, &args.view.options).into_iter().map(|asked| {
+        let Asked { text, found } = asked.whole("stat --space");
+        // Only the file itself is read.
+        Asked { text, found: found.map(|(spec, path)| (MountSpec { external: ExternalPolicy::Off, ..spec }, path)) }
+    });
+    let mut out = BufWriter::new(io::stdout().lock());
+    let (mut documents, mut first) = (Documents::default(), true);
+    let counted = targets::each_container(asked.collect(), Manner::new("read"), &mut |spec, located, several| {
+        let used = open::space(located, &mut |damage| super::print_error(&damage.to_string())).map_err(|e| Failure::open("read", &e))?;
+        let printed = if args.view.options.json {
+            documents.add(&json(spec, &used), several, &mut out)
+        } else {
+            let gap = if std::mem::take(&mut first) { "" } else { "\n" };
+            write!(out, "{gap}").and_then(|()| print(spec, &used, &mut out))
+        };
+        if let Some(flow) = output::printed(printed.and_then(|()| out.flush()))? {
+            return Ok(flow);
+        }
+        if used.unreadable > 0 {
+            let message = format!("{} cannot be read as a whole: bytes of damaged objects count as dead", escaped(&spec.file));
+            return Err(Failure::new(Exit::General, message));
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    output::ended(counted, documents.end(&mut out).and_then(|()| out.flush()))
 }
 
 /// Tenths of a percent that `part` is of `total`.

@@ -1,26 +1,80 @@
-//! The arguments of `ls` and `stat`: files, containers and directories, with a path in each.
+//! The arguments of commands that look into files: files, containers and directories, with a path
+//! in each.
 //!
 //! All are located, then the command is confined to them, then each is opened and shown. One that
-//! fails is reported, and the others are shown.
+//! fails is reported, and the others are shown. The exit code is the highest one.
 
 use super::confine::confine_command;
 use super::failure::{Exit, Failure};
+use super::located::Located;
 use super::tree;
 use super::view::{Owners, ViewError};
 use super::{logging, print_error, process};
-use crate::config::args::ViewsArgs;
+use crate::base::escape::{escaped, escaped_bytes};
 use crate::config::resolve;
 use crate::config::value::Level;
+use crate::config::view_args::ViewOptions;
 use crate::fs::create_rules::NamePattern;
-use crate::fs::open::{self, LocatedContainer, UsedDirectory};
-use crate::fs::{Errno, FileKind, FsResult, MountSpec, OpenError, Operations};
-use crate::mirror::{self, LocatedMirror};
+use crate::fs::open::{LocatedContainer, UsedDirectory};
+use crate::fs::{Errno, FileKind, FsResult, MountSpec, Operations};
+use crate::mirror;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Arguments from which on the limit of open files is raised: each holds a few directories open.
 const MANY_ARGUMENTS: usize = 64;
+
+/// An argument of a command.
+pub(crate) struct Asked {
+    /// As typed.
+    pub(crate) text: Vec<u8>,
+    /// The container that it names and the path in it, or why it names none.
+    pub(crate) found: Result<(MountSpec, Vec<u8>), Failure>,
+}
+
+impl Asked {
+    /// The arguments of `ls`, `stat` and `find`.
+    pub(crate) fn of_views(targets: &[OsString], options: &ViewOptions) -> Vec<Asked> {
+        let asked = |text: &OsString| {
+            let found = resolve::view_of(text, options).map_err(Failure::from);
+            Asked { text: text.as_bytes().to_vec(), found }
+        };
+        targets.iter().map(asked).collect()
+    }
+
+    /// The argument, which must name a whole file. Errors: it has a path.
+    pub(crate) fn whole(self, command: &str) -> Asked {
+        let found = self.found.and_then(|(spec, path)| {
+            if path.iter().all(|b| *b == b'/') {
+                return Ok((spec, path));
+            }
+            let (file, path) = (escaped(&spec.file).to_string(), escaped_bytes(&path).to_string());
+            Err(Failure::new(Exit::Usage, format!("{command} takes whole files: give {file} without :{path}")))
+        });
+        Asked { found, ..self }
+    }
+}
+
+/// What a command does with its arguments, and how it logs.
+#[derive(Clone, Copy)]
+pub(crate) struct Manner<'a> {
+    /// In messages: cannot `verb` FILE.
+    pub(crate) verb: &'a str,
+    /// Least severe messages that are logged.
+    pub(crate) level: Level,
+    /// Its own messages have the reasons of operations that fail.
+    pub(crate) gives_reasons: bool,
+}
+
+impl<'a> Manner<'a> {
+    /// A command that logs errors.
+    pub(crate) fn new(verb: &'a str) -> Manner<'a> {
+        Manner { verb, level: Level::Error, gives_reasons: false }
+    }
+}
 
 /// An argument that was opened.
 pub(crate) struct Shown<'a> {
@@ -32,6 +86,8 @@ pub(crate) struct Shown<'a> {
     pub(crate) spec: &'a MountSpec,
     /// The view of the container.
     pub(crate) operations: &'a dyn Operations,
+    /// The same view, to be kept.
+    pub(crate) shared: &'a Arc<dyn Operations>,
     /// Paths in the container: one, unless the argument has a pattern.
     pub(crate) paths: Vec<Vec<u8>>,
     /// Names of users and groups.
@@ -48,34 +104,6 @@ impl Shown<'_> {
     }
 }
 
-enum Located {
-    Container(LocatedContainer),
-    Mirror(LocatedMirror),
-}
-
-impl Located {
-    fn find(spec: &MountSpec) -> Result<Located, OpenError> {
-        Ok(match resolve::listed_mirror(spec) {
-            Some(mirror) => Located::Mirror(mirror::locate(&mirror)?),
-            None => Located::Container(open::locate(spec)?),
-        })
-    }
-
-    fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError> {
-        match self {
-            Located::Container(located) => located.directories(),
-            Located::Mirror(located) => located.directories(),
-        }
-    }
-
-    fn open(self, spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
-        match self {
-            Located::Container(located) => open::open_located(spec, located),
-            Located::Mirror(located) => mirror::open(located),
-        }
-    }
-}
-
 /// A container and a path in it.
 struct Target {
     spec: MountSpec,
@@ -84,27 +112,56 @@ struct Target {
     located: Option<Located>,
 }
 
-/// Calls `show` with each argument in order to `verb` it. The failure of one argument is returned;
-/// those of several are printed, and the first one decides the exit code.
-pub(crate) fn each(args: &ViewsArgs, verb: &str, show: &mut dyn FnMut(&mut Shown<'_>) -> Result<(), ViewError>) -> Result<(), Failure> {
-    logging::start_command(Level::Error, false)?;
-    let several = args.targets.len() > 1;
-    if args.targets.len() > MANY_ARGUMENTS {
-        process::raise_file_limit()?;
+/// The failures of a command with several arguments, which were printed.
+pub(crate) struct Failures {
+    several: bool,
+    worst: Option<Exit>,
+}
+
+impl Failures {
+    /// `several`: others go on after a failure.
+    pub(crate) fn new(several: bool) -> Failures {
+        Failures { several, worst: None }
     }
-    let (targets, directories, mut owners) = locate(args, verb);
-    confine_command(&directories, false);
+
+    /// Takes the end of one. Error: it was the only one.
+    pub(crate) fn add(&mut self, failure: Failure) -> Result<(), Failure> {
+        if !self.several {
+            return Err(failure);
+        }
+        if !failure.message.is_empty() {
+            print_error(&failure.message);
+        }
+        self.worst = Some(self.worst.map_or(failure.exit, |worst| worst.worse(failure.exit)));
+        Ok(())
+    }
+
+    /// The end of the command.
+    pub(crate) fn end(self) -> Result<(), Failure> {
+        self.worst.map_or(Ok(()), |exit| Err(Failure::reported(exit)))
+    }
+}
+
+/// Calls `show` with each argument in order to `verb` it. The failure of one argument is returned;
+/// those of several are printed, and the worst one decides the exit code.
+pub(crate) fn each(
+    asked: Vec<Asked>,
+    manner: Manner<'_>,
+    show: &mut dyn FnMut(&mut Shown<'_>) -> Result<(), ViewError>,
+) -> Result<(), Failure> {
+    let (verb, several) = (manner.verb, asked.len() > 1);
+    let (targets, mut owners) = locate(asked, manner, true)?;
     let mut opened: Result<Arc<dyn Operations>, Failure> = Err(Failure::reported(Exit::General));
-    let mut first = None;
-    for (argument, target) in args.targets.iter().zip(targets) {
+    let mut failures = Failures::new(several);
+    for (argument, target) in targets {
         let done = target.and_then(|Target { spec, path, located }| {
             if let Some(located) = located {
                 opened = located.open(&spec).map_err(|e| Failure::open(verb, &e));
             }
-            let operations = opened.clone()?;
-            let shown = paths(&*operations, &path).map_err(|e| ViewError::Path(path.clone(), e)).and_then(|paths| {
-                let (argument, operations) = (argument.as_bytes(), &*operations);
-                show(&mut Shown { argument, is_one_of_several: several, spec: &spec, operations, paths, owners: &mut owners })
+            let shared = &opened.clone()?;
+            let shown = paths(&**shared, &path).map_err(|e| ViewError::Path(path.clone(), e)).and_then(|paths| {
+                let (argument, operations) = (argument.as_slice(), &**shared);
+                show(&mut Shown { argument, is_one_of_several: several, spec: &spec, operations, shared, paths, owners: &mut owners })
             });
             match shown {
                 Err(e @ ViewError::Output(_)) => Ok(Some(e.into_result(&spec, &path))),
@@ -115,27 +172,67 @@ pub(crate) fn each(args: &ViewsArgs, verb: &str, show: &mut dyn FnMut(&mut Shown
             Ok(None) => {}
             // Nothing more can be printed.
             Ok(Some(result)) => return result,
-            Err(failure) if several => {
-                print_error(&failure.message);
-                first.get_or_insert(failure.exit);
-            }
-            Err(failure) => return Err(failure),
+            Err(failure) => failures.add(failure)?,
         }
     }
-    first.map_or(Ok(()), |exit| Err(Failure::reported(exit)))
+    failures.end()
 }
 
-/// Locates all containers, and names the directories that they use and their owners.
-fn locate(args: &ViewsArgs, verb: &str) -> (Vec<Result<Target, Failure>>, Vec<UsedDirectory>, Owners) {
-    let (mut targets, mut directories, mut owners) = (Vec::new(), Vec::new(), Owners::default());
+/// Calls `f` with each container: of an argument that is a directory, with all in it. True: it is
+/// one of several. `f` breaks if nothing more can be printed. Failures are those of [`each`].
+pub(crate) fn each_container(
+    asked: Vec<Asked>,
+    manner: Manner<'_>,
+    f: &mut dyn FnMut(&MountSpec, LocatedContainer, bool) -> Result<ControlFlow<()>, Failure>,
+) -> Result<(), Failure> {
+    let verb = manner.verb;
+    let (targets, _) = locate(asked, manner, false)?;
+    let several = targets.len() > 1 || targets.iter().any(|(_, t)| matches!(t, Ok(Target { located: Some(Located::Mirror(_)), .. })));
+    let mut failures = Failures::new(several);
+    for (argument, target) in targets {
+        let ended = match target {
+            Err(failure) => Err(failure),
+            Ok(Target { spec, located: Some(Located::Container(located)), .. }) => f(&spec, located, several),
+            Ok(Target { located: Some(Located::Mirror(located)), .. }) => {
+                let (mut found, mut flow) = (false, ControlFlow::Continue(()));
+                let visited = mirror::visit_containers(located, &mut |spec, located| {
+                    found = true;
+                    let done = located.map_err(|e| Failure::open(verb, &e)).and_then(|located| f(spec, located, several));
+                    // A failure of one of several is no failure here.
+                    flow = done.unwrap_or_else(|failure| failures.add(failure).map_or(ControlFlow::Break(()), ControlFlow::Continue));
+                    flow
+                });
+                let none = || Failure::new(Exit::File, format!("cannot {verb} {}: it has no HDF5 files", escaped_bytes(&argument)));
+                visited.map_err(|e| Failure::open(verb, &e)).and_then(|()| if found { Ok(flow) } else { Err(none()) })
+            }
+            Ok(Target { located: None, .. }) => Ok(ControlFlow::Continue(())),
+        };
+        match ended {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => break,
+            Err(failure) => failures.add(failure)?,
+        }
+    }
+    failures.end()
+}
+
+type Targets = Vec<(Vec<u8>, Result<Target, Failure>)>;
+
+/// Locates all containers, confines the command to the directories that they use, and looks up the
+/// names of their owners. `shares`: arguments in a row that name one container share it.
+fn locate(asked: Vec<Asked>, manner: Manner<'_>, shares: bool) -> Result<(Targets, Owners), Failure> {
+    logging::start_command(manner.level, manner.gives_reasons)?;
+    if asked.len() > MANY_ARGUMENTS {
+        process::raise_file_limit()?;
+    }
+    let (mut targets, mut directories, mut owners) = (Targets::new(), Vec::<UsedDirectory>::new(), Owners::default());
     let mut before = None;
-    for argument in &args.targets {
-        let mut find = || -> Result<Target, Failure> {
-            let (spec, path) = resolve::view_of(argument, &args.options)?;
-            if before.as_ref() == Some(&spec.file) {
+    for Asked { text, found } in asked {
+        let find = |(spec, path): (MountSpec, Vec<u8>)| -> Result<Target, Failure> {
+            if shares && before.as_ref() == Some(&spec.file) {
                 return Ok(Target { spec, path, located: None });
             }
-            let failed = |e| Failure::open(verb, &e);
+            let failed = |e| Failure::open(manner.verb, &e);
             before = None;
             let located = Located::find(&spec).map_err(failed)?;
             directories.extend(located.directories().map_err(failed)?);
@@ -144,9 +241,10 @@ fn locate(args: &ViewsArgs, verb: &str) -> (Vec<Result<Target, Failure>>, Vec<Us
             before = Some(spec.file.clone());
             Ok(Target { spec, path, located: Some(located) })
         };
-        targets.push(find());
+        targets.push((text, found.and_then(find)));
     }
-    (targets, directories, owners)
+    confine_command(&directories, false);
+    Ok((targets, owners))
 }
 
 fn is_pattern(name: &[u8]) -> bool {

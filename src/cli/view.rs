@@ -34,8 +34,12 @@ pub(crate) fn locate_confined(spec: &MountSpec, verb: &str, level: Level) -> Res
 /// Why a view could not be printed.
 #[derive(Debug)]
 pub(crate) enum ViewError {
+    /// No such path, or it cannot be read.
     Path(Vec<u8>, Errno),
+    /// The output takes no more.
     Output(io::Error),
+    /// Any other failure.
+    Failed(Failure),
 }
 
 impl From<io::Error> for ViewError {
@@ -49,6 +53,7 @@ impl ViewError {
     pub(crate) fn into_result(self, spec: &MountSpec, asked: &[u8]) -> Result<(), Failure> {
         match self {
             ViewError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            ViewError::Failed(failure) => Err(failure),
             ViewError::Output(e) => Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e)))),
             ViewError::Path(path, Errno(errno)) => {
                 let path = if path.is_empty() { asked } else { &path };

@@ -2,6 +2,7 @@
 
 use super::iod_args::{IodArgs, TxArgs};
 use super::options::{MountOptions, heading};
+use super::view_args::{ViewArgs, ViewsArgs};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -75,6 +76,9 @@ pub(crate) enum Command {
     /// Show, set or remove attributes without mounting
     #[command(after_help = EXIT_CODES)]
     Attr(super::attr_args::AttrArgs),
+    /// Find objects by name, type, attribute or size without mounting
+    #[command(after_help = EXIT_CODES)]
+    Find(super::find_args::FindArgs),
     /// Show statistics of the numbers of a dataset without mounting
     #[command(after_help = EXIT_CODES)]
     Summary(super::attr_args::SummaryArgs),
@@ -180,55 +184,6 @@ pub(crate) struct UmountArgs {
     pub(crate) mountpoint: Option<PathBuf>,
 }
 
-/// Arguments of commands that read or change one object.
-#[derive(Debug, Args)]
-pub(crate) struct ViewArgs {
-    /// The HDF5 file and a path in it
-    #[arg(value_name = "FILE[:/PATH]", value_hint = ValueHint::FilePath)]
-    pub(crate) target: OsString,
-
-    #[command(flatten)]
-    /// The options.
-    pub(crate) options: ViewOptions,
-}
-
-/// Arguments that `ls` and `stat` share.
-#[derive(Debug, Args)]
-pub(crate) struct ViewsArgs {
-    /// HDF5 files, containers or directories, and a path in each: *, ? and [...] stand for names
-    #[arg(value_name = "FILE[:/PATH]", value_hint = ValueHint::FilePath, required = true)]
-    pub(crate) targets: Vec<OsString>,
-
-    /// Show it as files: mode, links, owner, group, size, times
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) posix: bool,
-
-    #[command(flatten)]
-    /// The options.
-    pub(crate) options: ViewOptions,
-}
-
-/// Options of commands that read objects.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ViewOptions {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// Read files that the HDF5 file names, beneath its directory or --external-root; 'all': hidden
-    /// ones, too
-    #[arg(long, value_name = "on|off|all", default_value = "on", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
-    pub(crate) external: super::value::ExternalFiles,
-
-    /// Read only files beneath this directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) external_root: Option<PathBuf>,
-
-    /// Version of a container in an object store that is read [default: latest]
-    #[arg(long, value_name = "VERSION")]
-    pub(crate) version: Option<super::value::Version>,
-}
-
 /// Arguments of `h5dir ls`.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
@@ -256,7 +211,7 @@ pub(crate) struct StatArgs {
     /// Arguments that `ls` and `stat` share.
     pub(crate) view: ViewsArgs,
 
-    /// Show live, free and dead bytes of the whole file
+    /// Show live, free and dead bytes of whole files, also of those in directories
     #[arg(long, conflicts_with = "posix")]
     pub(crate) space: bool,
 }
@@ -279,9 +234,9 @@ pub(crate) struct StatusArgs {
 /// Arguments of `h5dir check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The file
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    /// HDF5 files, containers, and directories of them
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required = true)]
+    pub(crate) files: Vec<OsString>,
 
     /// Decode all elements of all datasets, too
     #[arg(long)]

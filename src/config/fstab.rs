@@ -5,6 +5,7 @@
 
 use super::UsageError;
 use super::options::{LongOptions, MountOptions};
+use super::problem::suggestion;
 use clap::{CommandFactory, Parser};
 
 /// Keys of mount(8) and systemd, and keys that are always in effect.
@@ -73,7 +74,9 @@ pub(crate) fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
             _ => {}
         }
         if !command.get_arguments().any(|a| a.get_long() == Some(key.as_str())) {
-            return Err(UsageError(format!("unknown mount option '{raw}' in -o; 'h5dir mount --help' lists the options")));
+            let known = suggestion(&key, command.get_arguments().filter_map(clap::Arg::get_long));
+            let end = if known.is_empty() { ";" } else { "" };
+            return Err(UsageError(format!("unknown mount option '{raw}' in -o{known}{end} 'h5dir mount --help' lists the options")));
         }
         let long = value.map_or_else(|| format!("--{key}"), |value| format!("--{key}={value}"));
         given.retain(|(other, _)| *other != key);

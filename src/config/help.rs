@@ -1,19 +1,20 @@
 //! What the help adds to the command line: the screen of `h5dir`, and examples of each command.
 
 use super::args::Cli;
+use super::find_args;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 
 /// Help of `h5dir`, which fits on a screen of 24 lines.
 const SCREEN: &str = "\
-{about}. {usage-heading} {usage}
-Commands:
+{about}. {usage-heading} {usage}. Commands:
 {subcommands}
 Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 19] = [
+const EXAMPLES: [(&str, &[&str]); 20] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -45,6 +46,14 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
         ],
     ),
     ("summary", &["h5dir summary data.h5:/run1/temperature", "h5dir summary --select 0:10,: --json data.h5:/run1/temperature"]),
+    (
+        "find",
+        &[
+            "h5dir find data.h5 -type d -attr units=K",
+            "h5dir find runs/ -name 'temp*' -dtype f4 -size +1M",
+            "h5dir find data.h5:/run1 -type d -print0 | xargs -0 -n 1 h5dir summary",
+        ],
+    ),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --log run.h5", "h5dir create --log --log-format=released run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),
@@ -63,11 +72,36 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
     ("man", &["h5dir man mount | man -l -", "h5dir man --dir man"]),
 ];
 
+/// Options that few need: in the manual and in `--help`, not in `-h`.
+const RARE: [&str; 10] = [
+    "stay-awake",
+    "attr-timeout",
+    "entry-timeout",
+    "max-open",
+    "idle-timeout",
+    "readahead",
+    "threads",
+    "modes",
+    "vds-missing",
+    "metrics-interval",
+];
+
 /// The command line with its whole help.
 pub(crate) fn command() -> Command {
     Cli::command().help_template(SCREEN).mut_subcommands(|command| {
         let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let lines = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()).map(|(_, lines)| *lines);
+        let command = command.mut_args(|arg| {
+            let is_rare = arg.get_long().is_some_and(|long| RARE.contains(&long));
+            // A value of -1 is refused as such, not as an unknown option.
+            let takes_value = arg.get_action().takes_values() && !arg.is_positional() && !arg.is_require_equals_set();
+            arg.hide_short_help(is_rare).allow_negative_numbers(takes_value)
+        });
+        let command = if command.get_name() == "erase" {
+            command.mut_arg("json", |arg| arg.hide(true)).mut_arg("version", |arg| arg.hide(true))
+        } else {
+            command
+        };
         command.after_help(ending_with_examples(&text, lines.unwrap_or_default()))
     })
 }
@@ -90,8 +124,32 @@ pub(crate) fn is_documented(command: &Command) -> bool {
 
 /// Parses a command line.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches_from(args)?;
+    let command_line = command();
+    let args = args.into_iter().collect();
+    let args = match command_line.find_subcommand("find") {
+        Some(find) => find_args::with_two_dashes(args, find),
+        None => args,
+    };
+    let is_log = args.get(1).is_some_and(|name| name == "log");
+    let matches = command_line.try_get_matches_from(args).map_err(|e| explained(e, is_log))?;
     Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command()))
+}
+
+/// `e` without advice that misleads. `is_log`: of `h5dir log`.
+fn explained(mut e: clap::Error, is_log: bool) -> clap::Error {
+    match e.kind() {
+        // That a word with a dash may be a value is seldom what was meant.
+        ErrorKind::UnknownArgument if e.get(ContextKind::SuggestedArg).is_none() => {
+            e.remove(ContextKind::Suggested);
+            e
+        }
+        ErrorKind::InvalidSubcommand if is_log => {
+            let hint = "the log of a mount is MOUNTPOINT/.h5dir/log, and that of its daemon what --log-file names";
+            e.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+            e
+        }
+        _ => e,
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,10 @@ pub(crate) enum IodCommand {
 /// Arguments of `h5dir iod tag`.
 #[derive(Debug, Args)]
 pub(crate) struct IodTagArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
     /// Remove this tag
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "version"])]
     pub(crate) delete: Option<String>,
@@ -79,6 +83,10 @@ pub(crate) struct IodRevertArgs {
 /// Arguments of `h5dir iod log`.
 #[derive(Debug, Args)]
 pub(crate) struct IodLogArgs {
+    /// Print a JSON object for each version, on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+
     /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
     pub(crate) container: PathBuf,
 }
@@ -97,6 +105,10 @@ pub(crate) struct IodDumpArgs {
 /// Arguments of `h5dir iod gc`.
 #[derive(Debug, Args)]
 pub(crate) struct IodGcArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
     /// Keep the versions of the last days [default: 30]
     #[arg(long, value_name = "DAYS", conflicts_with = "keep_versions")]
     pub(crate) keep: Option<u32>,
@@ -120,6 +132,10 @@ pub(crate) struct IodGcArgs {
 /// Arguments of `h5dir tx`.
 #[derive(Debug, Args)]
 pub(crate) struct TxArgs {
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
     /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: TxCommand,

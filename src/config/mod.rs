@@ -22,6 +22,7 @@ pub(crate) mod create;
 pub(crate) mod effective;
 pub(crate) mod file;
 pub(crate) mod file_options;
+pub(crate) mod find_args;
 pub mod fstab;
 pub(crate) mod help;
 pub(crate) mod iod_args;
@@ -34,6 +35,7 @@ pub(crate) mod schema;
 pub(crate) mod side_args;
 pub(crate) mod target;
 pub(crate) mod value;
+pub(crate) mod view_args;
 pub(crate) mod yaml;
 
 pub(crate) use resolve::{LogPlan, MountPlan};

@@ -1,16 +1,17 @@
 //! Merges the sources of options, applies defaults, and makes the plan of a mount.
 
-use super::args::{CommonMountArgs, MountArgs, ViewArgs, ViewOptions};
+use super::args::{CommonMountArgs, MountArgs};
 use super::catalog::Catalog;
 use super::file::{ConfigFile, NamedMount, Trust};
 use super::layers::Layers;
 use super::options::MountOptions;
 use super::side_args::ExternalArgs;
-use super::target::Target;
+use super::target::{Target, well_named};
 use super::value::{ExternalFiles, Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
+use super::view_args::{ViewArgs, ViewOptions};
 use super::{UsageError, applicable, file, memory};
 use crate::base::escape::escaped;
-use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, is_prefix, is_url, with_folder};
+use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, is_container, is_prefix, is_url, with_folder};
 use crate::fs::create_rules::CreateRule;
 use crate::fs::open::Directory;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes, TransactionUse, VersionName};
@@ -248,6 +249,7 @@ pub(crate) fn view_of(target: &OsStr, args: &ViewOptions) -> Result<(MountSpec, 
         ..MountOptions::default()
     };
     let spec = spec(&options, Target { file: target.file, inner: None })?;
+    has_version(&spec.file, &spec.version)?;
     Ok((MountSpec { follow: false, ..spec }, inner))
 }
 
@@ -259,8 +261,19 @@ pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, Us
         version: external.version.clone(),
         ..MountOptions::default()
     };
+    let view = spec(&view, Target { file: file.to_owned(), inner: None })?;
+    has_version(&view.file, &view.version)?;
     // What is copied is what is stored.
-    Ok(MountSpec { follow: false, modes: Modes::All, ..spec(&view, Target { file: file.to_owned(), inner: None })? })
+    Ok(MountSpec { follow: false, modes: Modes::All, ..view })
+}
+
+/// Errors: a version is asked for of a file without versions.
+pub(crate) fn has_version(file: &Path, version: &VersionName) -> Result<(), UsageError> {
+    if *version == VersionName::Newest || is_container(file) || is_tree(file) {
+        return Ok(());
+    }
+    let file = escaped(file);
+    Err(UsageError(format!("--version needs a container in an object store, and {file} has no versions; leave it out")))
 }
 
 /// The rules for new files of a configuration file.
@@ -292,6 +305,7 @@ fn check_interval(options: &MountOptions, writable: bool) -> Option<Duration> {
 const PIN_MIN: Duration = Duration::from_secs(1);
 
 fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError> {
+    well_named(&target.file)?;
     let writable = writable(options)?;
     let rescue = on(options.rescue);
     if rescue && writable {

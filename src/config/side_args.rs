@@ -31,7 +31,8 @@ Exit codes:
 
 const DIFF_HELP: &str = "\
 Examples:
-  h5dir diff a.h5:/ b.h5:/
+  h5dir diff a.h5 b.h5
+  h5dir diff -r a.h5:/run1 b.h5:/run2
   h5dir diff -q data.h5:/run1/image image.raw
 
 Exit codes:
@@ -67,6 +68,26 @@ pub(crate) struct CopyArgs {
     /// -r, and keep owners, modes as they are, and extended attributes
     #[arg(short, long)]
     pub(crate) archive: bool,
+
+    /// Keep modes as they are, times, and owners where the destination has them
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+
+    /// Copy only what is newer than the destination, or missing there
+    #[arg(short, long, conflicts_with = "no_clobber")]
+    pub(crate) update: bool,
+
+    /// Print the name of each object that is copied
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Print what would be copied, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Print a JSON object for each object that is copied
+    #[arg(long)]
+    pub(crate) json: bool,
 
     /// Keep extended attributes: HDF5 attributes, and the types of datasets
     #[arg(long)]
@@ -124,6 +145,11 @@ impl CopyArgs {
         CopyArgs {
             recursive: true,
             archive: false,
+            preserve: false,
+            update: false,
+            verbose: false,
+            dry_run: false,
+            json: false,
             xattrs: false,
             no_clobber: false,
             force: false,
@@ -194,7 +220,7 @@ pub(crate) struct CatArgs {
     #[arg(long, value_name = "ROWS")]
     pub(crate) tail: Option<u64>,
 
-    /// The datasets, or other files of the view
+    /// The datasets, or other files of the view: *, ? and [...] stand for names
     #[arg(required = true, value_name = "FILE:/PATH")]
     pub(crate) targets: Vec<OsString>,
 }
@@ -203,7 +229,7 @@ pub(crate) struct CatArgs {
 #[derive(Debug, Args)]
 #[command(after_help = DIFF_HELP)]
 pub(crate) struct DiffArgs {
-    /// Compare the subdirectories of directories, too
+    /// Compare the subdirectories of directories, too; implied for whole files and directories
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
@@ -227,7 +253,7 @@ pub(crate) struct DiffArgs {
     /// Which other files are read.
     pub(crate) external: ExternalArgs,
 
-    /// One side: FILE:/PATH, or a local file or directory
+    /// One side: an HDF5 file, a directory of them, FILE:/PATH, or a local file
     #[arg(value_name = "A")]
     pub(crate) left: OsString,
 

@@ -1,6 +1,8 @@
 //! The argument `FILE` or `FILE:/PATH`.
 
-use crate::base::remote::after_scheme;
+use super::UsageError;
+use crate::base::escape::escaped;
+use crate::base::remote::{after_scheme, is_like_url, misspelled};
 use crate::base::url_secrets::inner_start;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -26,6 +28,13 @@ impl Target {
         let whole = Target { file: text.into(), inner: None };
         let bytes = text.as_bytes();
         let scheme = after_scheme(bytes);
+        // The message about it names all of it.
+        if scheme.is_none()
+            && is_like_url(bytes)
+            && !bytes.split(|b| *b == b':').next().is_some_and(|file| exists(Path::new(OsStr::from_bytes(file))))
+        {
+            return whole;
+        }
         if scheme.is_none() && exists(&whole.file) {
             return whole;
         }
@@ -38,6 +47,14 @@ impl Target {
             return whole;
         }
         Target { file: OsString::from_vec(file.to_vec()).into(), inner: inner.get(1..).map(<[u8]>::to_vec) }
+    }
+}
+
+/// Errors: `file` does not exist, and is like a URL.
+pub(crate) fn well_named(file: &Path) -> Result<(), UsageError> {
+    match misspelled(file.as_os_str().as_bytes()).filter(|_| file.symlink_metadata().is_err()) {
+        Some(hint) => Err(UsageError(format!("there is no file {}: {hint}", escaped(file)))),
+        None => Ok(()),
     }
 }
 

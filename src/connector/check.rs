@@ -72,9 +72,9 @@ pub struct Finding {
 pub struct Progress {
     /// Objects checked so far.
     pub objects: u64,
-    /// Bytes of the file whose structures and data were checked so far.
+    /// Bytes of structures, of stored data and of elements that were checked so far.
     pub bytes: u64,
-    /// Bytes of the file.
+    /// As many bytes of the whole file, as far as that is known.
     pub total: u64,
 }
 

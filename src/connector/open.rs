@@ -131,6 +131,8 @@ pub enum OpenError {
         path: PathBuf,
         /// The group asked for.
         group: Vec<u8>,
+        /// What there is instead: `a dataset`.
+        kind: Option<&'static str>,
     },
 }
 

@@ -64,7 +64,7 @@ impl ContainerFs {
         let changes = Arc::new(ChangeLog::new(mounted.clone(), namespace.clone(), times));
         let files = Arc::new(OpenFiles::new(mounted.clone(), namespace.clone(), changes.clone()));
         let names = Arc::new(NameEditor::new(mounted.clone(), namespace.clone(), changes.clone(), stat.clone()));
-        let models = Models { mounted: mounted.clone(), namespace: namespace.clone(), changes: changes.clone(), names: names.clone() };
+        let models = Models::new(mounted.clone(), namespace.clone(), changes.clone(), names.clone());
         ContainerFs {
             bytes: ByteEditor::new(mounted.clone(), changes.clone(), files.clone()),
             names,

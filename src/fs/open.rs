@@ -219,6 +219,12 @@ pub fn open_in(spec: &MountSpec, place: &Place<'_>, shared: &Shared) -> Result<A
     open_located(spec, LocatedContainer { located, options })
 }
 
+/// Locates the container that is the file at `place`. The path of `spec` is for messages.
+pub fn locate_in(spec: &MountSpec, place: &Place<'_>) -> Result<LocatedContainer, OpenError> {
+    let options = spec.open_options();
+    Ok(LocatedContainer { located: kinds::of(&spec.file).locate_in(place, &options)?, options })
+}
+
 /// The objects below the prefix that `spec` names. Sends nothing.
 pub fn objects(spec: &MountSpec) -> Result<Arc<dyn Objects>, OpenError> {
     kinds::of(&spec.file).objects(&spec.open_options())

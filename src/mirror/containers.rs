@@ -264,10 +264,7 @@ impl Containers {
     fn mount_spec(&self, path: &std::path::Path, entry: &Entry, writable: bool) -> MountSpec {
         let template = &self.spec.container;
         let mode = (entry.mode & 0o666) as u16 & !template.umask;
-        let external = match &template.external {
-            ExternalPolicy::Beneath(None) => ExternalPolicy::Beneath(Some(self.root.clone())),
-            given => given.clone(),
-        };
+        let external = external_of(template, &self.root);
         // A container of a mirror that is written is opened for writing when it is changed.
         let modes = if template.writable && template.modes == Modes::Stored { Modes::All } else { template.modes };
         MountSpec {
@@ -417,6 +414,15 @@ impl Containers {
         self.open.lock().clear();
         *self.slots.lock() = 0;
         result
+    }
+}
+
+/// Which other files a container of the tree at `root` may name: its own directory is that of the
+/// tree.
+pub fn external_of(template: &MountSpec, root: &std::path::Path) -> ExternalPolicy {
+    match &template.external {
+        ExternalPolicy::Beneath(None) => ExternalPolicy::Beneath(Some(root.to_owned())),
+        given => given.clone(),
     }
 }
 

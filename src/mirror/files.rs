@@ -1,7 +1,9 @@
 //! The tree of files that a mirror shows: a directory of the host, or objects below a prefix.
 
 use crate::file::names::Listed;
-use crate::fs::open::{self, Directory, Entry, FileDriver, Identity, OpenError, Place, Recognized, Shared, UsedDirectory};
+use crate::fs::open::{
+    self, Directory, Entry, FileDriver, Identity, LocatedContainer, OpenError, Place, Recognized, Shared, UsedDirectory,
+};
 use crate::fs::types::Statfs;
 use crate::fs::{MountSpec, Operations};
 use nix::fcntl::OFlag;
@@ -102,6 +104,9 @@ pub trait Folder {
     /// Opens the file `name`; returns its present properties, too.
     fn open(&self, name: &OsStr, entry: &Entry, flags: OFlag) -> io::Result<(Content, Entry)>;
 
+    /// Locates the container in the file `name`, to be opened by itself as `spec` states.
+    fn locate(&self, name: &OsStr, identity: Identity, spec: &MountSpec) -> Result<LocatedContainer, OpenError>;
+
     /// Opens the container in the file `name`.
     fn container(&self, name: &OsStr, identity: Identity, spec: &MountSpec, shared: &Shared) -> Result<Arc<dyn Operations>, OpenError>;
 }
@@ -158,6 +163,10 @@ impl Folder for Directory {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
         }
         Ok((Content::File(file), now))
+    }
+
+    fn locate(&self, name: &OsStr, identity: Identity, spec: &MountSpec) -> Result<LocatedContainer, OpenError> {
+        open::locate_in(spec, &Place { directory: self, name, identity })
     }
 
     fn container(&self, name: &OsStr, identity: Identity, spec: &MountSpec, shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {

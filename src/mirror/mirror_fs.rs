@@ -57,6 +57,11 @@ pub fn locate(spec: &MirrorSpec) -> Result<LocatedMirror, OpenError> {
 }
 
 impl LocatedMirror {
+    /// What it shows, and the tree.
+    pub(super) fn into_parts(self) -> (MirrorSpec, Box<dyn Tree>) {
+        (self.spec, self.tree)
+    }
+
     /// The directories that the mirror uses.
     pub fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError> {
         let own = |directory: &Directory| directory.as_fd().try_clone_to_owned().map_err(|e| self.spec.failed(e));

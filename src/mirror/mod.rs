@@ -15,6 +15,7 @@
 //! handles      open files and directories
 //! node, table  what inode numbers stand for
 //! control      .h5dir of the mirror
+//! visit        containers one after another, for commands that read whole files
 //! ```
 //!
 //! Files of a directory are reached by path from the descriptor of its root, without symbolic
@@ -36,6 +37,8 @@ mod signatures;
 pub mod spec;
 mod table;
 mod tree;
+mod visit;
 
 pub use mirror_fs::{LocatedMirror, locate, open};
 pub use spec::{MirrorSpec, Naming};
+pub use visit::{ContainerVisitor, visit_containers};

@@ -9,7 +9,9 @@ use crate::base::escape::escaped;
 use crate::base::locks::Mutex;
 use crate::file::Status;
 use crate::file::memory::MemoryFile;
-use crate::fs::open::{self, Entry, Found, Identity, ObjectError, Objects, OpenError, Recognized, Shared, UsedDirectory, Version};
+use crate::fs::open::{
+    self, Entry, Found, Identity, LocatedContainer, ObjectError, Objects, OpenError, Recognized, Shared, UsedDirectory, Version,
+};
 use crate::fs::types::Statfs;
 use crate::fs::{MountSpec, Operations};
 use lru::LruCache;
@@ -273,6 +275,11 @@ impl Folder for ObjectFolder {
         }
         let driver = self.tree.objects.open(&key, &version).map_err(|e| self.tree.failed("open", &key, &e))?;
         Ok((Content::Bytes(driver), *entry))
+    }
+
+    /// By its URL: the version of the object is the one that is there when it is opened.
+    fn locate(&self, _name: &OsStr, _identity: Identity, spec: &MountSpec) -> Result<LocatedContainer, OpenError> {
+        open::locate(spec)
     }
 
     fn container(&self, name: &OsStr, identity: Identity, spec: &MountSpec, shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {

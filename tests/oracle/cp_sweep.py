@@ -567,7 +567,7 @@ def diff(t, options, place):
     t.check(b"/contiguous: data byte 100: " in run(options, "diff", "-r", source + ":/layouts", local + "/layouts", code=1).stdout, "byte of a local file")
     t.check(run(options, "diff", source + ":/types/t0", source + ":/types/t1", code=1).stdout.startswith(b"/types/t0: type: "), "path of one object")
     run(options, "diff", source + ":/none", local, code=2)
-    run(options, "diff", local, local, code=2)
+    run(options, "diff", local + "/layouts/contiguous", local + "/layouts/contiguous", code=2)
     run(options, "diff", "--none", code=2)
 
 

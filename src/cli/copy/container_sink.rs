@@ -4,7 +4,7 @@
 //! that no commit shows half of it under its name. A file below `.h5dir`, and a new file for which
 //! there are rules, has its name from the start and is removed if it is not finished.
 
-use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
+use super::sink::{Finished, KEPT_MODE_BITS, MARKER, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
 use crate::base::Error;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error};
 use crate::cli::side::{EXACT_VIEW, Kind, Meta};
@@ -225,7 +225,9 @@ impl SinkDirectory for GroupDirectory {
                 Some(file) => return Ok(file),
                 None if new.force => {}
                 None => {
-                    let reason = "its size is fixed and another one; -f replaces it by a dataset of bytes";
+                    let there = self.find(new.name)?.map_or(0, |found| found.size);
+                    let advice = "its size is fixed; -f replaces it by a dataset of bytes";
+                    let reason = format!("it has {} bytes, and the dataset has {there}: {advice}", new.meta.size);
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
                 }
             }
@@ -268,6 +270,22 @@ impl SinkDirectory for GroupDirectory {
 
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.container.names(self.held.ino())?.is_empty())
+    }
+
+    fn marker(&self) -> io::Result<Option<Vec<u8>>> {
+        match self.container.operations.getxattr(self.held.ino(), MARKER) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno(libc::ENODATA)) => Ok(None),
+            Err(e) => Err(error(e)),
+        }
+    }
+
+    fn set_marker(&self, marker: Option<&[u8]>) -> io::Result<()> {
+        let (operations, ino) = (&self.container.operations, self.held.ino());
+        match marker {
+            Some(marker) => operations.setxattr(ino, MARKER, marker, 0).result.map_err(error),
+            None => operations.removexattr(ino, MARKER).result.map_err(error),
+        }
     }
 
     fn finished(&self, name: &[u8]) -> io::Result<Option<Finished>> {

@@ -3,18 +3,18 @@
 use super::bytes;
 use super::describe::{self, Description};
 use super::manner::Manner;
-use super::object::{self, TYPE_LOST, UNDEFINED_LOST, UNNAMED_TYPE_LOST, check_lists};
+use super::object::{self, INTO_ITSELF, NOT_RECURSIVE, PAIR_WITHOUT_MAP, TYPE_LOST, UNDEFINED_LOST, UNNAMED_TYPE_LOST, check_lists};
+use super::report::Report;
 use super::resume::Resume;
-use super::sink::{Finished, NewFile, NewLink, SinkDirectory};
+use super::sink::{Finished, NewFile, NewLink, SinkDirectory, relative, with_context};
 use super::verify::Verifier;
 use crate::base::escape::escaped_bytes;
 use crate::cli::failure::reason;
 use crate::cli::process;
-use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::{Container, Held, ObjectSource, error};
 use crate::cli::side::{Content, DEFINED_XATTR, DEPTH_MAX, Kind, Meta, Source};
 use crate::cli::{print_error, tree};
-use crate::fs::model::{Definition, Lost, ObjectModel, StoredLink, io_error};
+use crate::fs::model::{Definition, Lost, ObjectModel, SharedGroup, StoredLink, io_error};
 use crate::fs::types::ROOT;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -28,22 +28,7 @@ const COMMIT_OBJECTS: u64 = 20_000;
 
 /// Copies of one group in local directories: a few groups with several hard links each have very
 /// many paths.
-const COPIES_MAX: u32 = 8;
-
-/// Why a pair of a map is not copied into a group.
-const PAIR_WITHOUT_MAP: &str = "it is a pair of a map, without a type of its own; copy it into a map, or its bytes by 'h5dir cat'";
-/// Why a directory is not copied without -r.
-const NOT_RECURSIVE: &str = "it is a directory; -r copies it with everything in it";
-/// Why a directory is not copied into one of its own.
-const INTO_ITSELF: &str = "a directory cannot be copied into itself";
-
-/// The target of a symbolic link in the directory `here` to the directory `there`.
-fn relative(here: &[Vec<u8>], there: &[Vec<u8>]) -> Vec<u8> {
-    let common = here.iter().zip(there).take_while(|(a, b)| a == b).count();
-    let up = here.iter().skip(common).map(|_| &b".."[..]);
-    let names: Vec<_> = up.chain(there.iter().skip(common).map(Vec::as_slice)).collect();
-    if names.is_empty() { b".".to_vec() } else { names.join(&b'/') }
-}
+pub(super) const COPIES_MAX: u32 = 8;
 
 /// Why a copy ends early.
 #[derive(Debug)]
@@ -68,13 +53,17 @@ pub(super) struct Copier {
     directories: HashMap<(u64, u64), (Vec<Vec<u8>>, u32)>,
     /// Directories that were made: a copy of a directory into itself would not end.
     made: HashSet<(u64, u64)>,
+    /// How often a copy that changes nothing has walked groups with several hard links.
+    pub(super) named: HashMap<SharedGroup, u32>,
     verifier: Verifier,
+    /// What is copied, if the directory that is made first can be resumed by the same command.
+    pub(super) new_top: Option<Vec<u8>>,
     /// What an interrupted copy needs to be resumed.
     resume: Option<Resume>,
-    line: ProgressLine,
+    /// What is printed.
+    pub(super) report: Report,
     piece: Vec<u8>,
     objects: u64,
-    bytes: u64,
     uncommitted: (u64, u64),
     /// What was not copied.
     failures: u64,
@@ -84,10 +73,9 @@ pub(super) struct Copier {
 
 impl Copier {
     /// Copies as `manner` states; into `container`, if it is one.
-    pub(super) fn new(manner: Manner, container: Option<Arc<Container>>) -> Self {
-        let (linked, groups, directories, made, verifier, resume, piece, current) = Default::default();
-        let line = ProgressLine::new();
-        let (objects, bytes, failures, uncommitted) = (0, 0, 0, (0, 0));
+    pub(super) fn new(manner: Manner, container: Option<Arc<Container>>, report: Report) -> Self {
+        let (linked, groups, directories, made, named, verifier, new_top, resume, piece, current) = Default::default();
+        let (objects, failures, uncommitted) = (0, 0, (0, 0));
         Copier {
             manner,
             container,
@@ -95,12 +83,13 @@ impl Copier {
             groups,
             directories,
             made,
+            named,
             verifier,
+            new_top,
             resume,
-            line,
+            report,
             piece,
             objects,
-            bytes,
             uncommitted,
             failures,
             current,
@@ -118,7 +107,7 @@ impl Copier {
             return Err(Stop::Interrupted);
         }
         self.failures = self.failures.saturating_add(1);
-        self.line.clear();
+        self.report.clear();
         let full = matches!(why.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS));
         let hint = match why.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => "; free some space",
@@ -131,7 +120,7 @@ impl Copier {
     }
 
     fn warn(&mut self, what: &str) {
-        self.line.clear();
+        self.report.clear();
         print_error(&format!("{}: {what}", escaped_bytes(&self.current)));
     }
 
@@ -148,6 +137,8 @@ impl Copier {
             return Err(Stop::Interrupted);
         }
         self.current = path.to_vec();
+        let kind = source.meta().kind;
+        self.report.begin_file(if kind == Kind::Regular { source.meta().size } else { 0 });
         let done = match self.copy_one(source, path, to, name, depth) {
             Ok(done) => done?,
             Err(e) => return self.failed(path, &e),
@@ -155,9 +146,13 @@ impl Copier {
         if done {
             self.objects = self.objects.saturating_add(1);
             self.uncommitted.1 = self.uncommitted.1.saturating_add(1);
+            // A directory is reported before what is in it.
+            if kind != Kind::Directory {
+                self.report.copied(path, kind);
+            }
         }
-        let (objects, bytes) = (self.objects, self.bytes);
-        self.line.show(|| format!("{objects} objects, {} MiB", bytes >> 20));
+        self.report.end_file();
+        self.report.show(self.objects);
         self.commit_some(path)
     }
 
@@ -187,18 +182,6 @@ impl Copier {
         }
     }
 
-    /// False if the existing file `found` stays. Errors: a file cannot replace a directory.
-    fn may_replace(&self, found: Option<&Meta>) -> io::Result<bool> {
-        match found {
-            Some(_) if self.manner.no_clobber => Ok(false),
-            Some(there) if there.kind == Kind::Directory => Err(io::Error::from_raw_os_error(libc::EISDIR)),
-            Some(there) if there.kind == Kind::Other => {
-                Err(io::Error::other("the destination is a device, pipe or socket; use 'h5dir cat'"))
-            }
-            _ => Ok(true),
-        }
-    }
-
     fn copy_link(
         &mut self,
         source: &dyn Source,
@@ -207,7 +190,7 @@ impl Copier {
         name: &[u8],
         found: Option<&Meta>,
     ) -> io::Result<bool> {
-        if !self.may_replace(found)? {
+        if !self.manner.may_replace(source.meta(), found)? {
             return Ok(false);
         }
         let link = match stored {
@@ -217,15 +200,27 @@ impl Copier {
             Some(stored) => NewLink::Stored(stored),
             None => NewLink::Target(source.target()?),
         };
+        if self.manner.dry_run {
+            return Ok(true);
+        }
         to.make_link(name, &link, source.meta(), self.manner.owner, found.is_some())?;
         Ok(true)
     }
 
     fn copy_file(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>, name: &[u8], found: Option<&Meta>) -> io::Result<bool> {
-        if !self.may_replace(found)? {
+        if !self.manner.may_replace(source.meta(), found)? {
             return Ok(false);
         }
         let meta = source.meta();
+        if self.manner.dry_run {
+            return Ok(true);
+        }
+        if found.is_some() && to.local_path().is_some() && self.is_resumed() {
+            // It has its name: it is complete.
+            let finished = to.finished(name)?.filter(|_| meta.links > 1);
+            self.linked.extend(finished.map(|finished| (meta.identity, finished)));
+            return Ok(false);
+        }
         if let Some(first) = self.linked.get(&meta.identity).filter(|_| meta.links > 1) {
             to.link(name, first, found.is_some())?;
             return Ok(true);
@@ -327,12 +322,11 @@ impl Copier {
 
     /// The buffer of a copy of bytes, and what counts them.
     fn progress(&mut self) -> (&mut Vec<u8>, Box<dyn FnMut(u64) + '_>) {
-        let (bytes, objects, line) = (&mut self.bytes, self.objects, &mut self.line);
+        let (objects, report) = (self.objects, &mut self.report);
         let uncommitted = &mut self.uncommitted.0;
         let progress = move |n| {
-            *bytes = bytes.saturating_add(n);
             *uncommitted = uncommitted.saturating_add(n);
-            line.show(|| format!("{objects} objects, {} MiB", *bytes >> 20));
+            report.add(objects, n);
         };
         (&mut self.piece, Box::new(progress))
     }
@@ -396,22 +390,24 @@ impl Copier {
         if depth >= DEPTH_MAX {
             return Err(io::Error::other(format!("it is {DEPTH_MAX} directories deep")));
         }
-        let shared = match source.as_object() {
-            Some(object) => object.shared_group()?,
-            None => None,
-        };
-        if let Some(((path, copies), here)) = shared.and_then(|group| self.directories.get(&group)).zip(to.local_path())
+        let shared = source.as_object().map(ObjectSource::shared_group).transpose()?.flatten();
+        if self.manner.dry_run {
+            return self.name_directory((source, path, shared), to, name, found, depth);
+        }
+        if let Some(((first, copies), here)) = shared.and_then(|group| self.directories.get(&group)).zip(to.local_path())
             && *copies >= COPIES_MAX
             && found.is_none_or(|there| there.kind == Kind::Symlink)
         {
-            let link = NewLink::Target(relative(here, path));
-            if self.may_replace(found)? {
+            let link = NewLink::Target(relative(here, first));
+            if self.manner.may_replace(source.meta(), found)? {
+                self.report.copied(path, Kind::Symlink);
                 to.make_link(name, &link, source.meta(), self.manner.owner, found.is_some())?;
             }
             return Ok(Ok(true));
         }
         if let Some(first) = shared.and_then(|group| self.groups.get(&group)).filter(|_| found.is_none()) {
             to.make_link(name, &NewLink::Group(first.clone()), source.meta(), self.manner.owner, false)?;
+            self.report.copied(path, Kind::Directory);
             return Ok(Ok(true));
         }
         let model = match source.as_object().filter(|_| to.as_object().is_some()) {
@@ -429,8 +425,18 @@ impl Copier {
                 (None, Some(_)) => to.enter(name)?,
             },
         };
-        if found.is_none() {
+        self.note_directory(path, shared, &below, found.is_none())?;
+        Ok(self.copy_content(source, path, &below, found.is_none() || self.is_resumed(), depth).map(|()| true))
+    }
+
+    /// Notes the directory `below`, which is `new` and a copy of the one at `path`.
+    fn note_directory(&mut self, path: &[u8], shared: Option<SharedGroup>, below: &Rc<dyn SinkDirectory>, new: bool) -> io::Result<()> {
+        if new {
             self.made.insert(below.identity()?);
+            self.report.copied(path, Kind::Directory);
+            if let Some(identity) = self.new_top.take().filter(|_| below.local_path().is_some()) {
+                self.resume = Resume::begin(Some(identity), below)?;
+            }
         }
         if let (Some(group), Some((_, copy))) = (shared, below.as_object()) {
             self.groups.insert(group, copy.clone());
@@ -439,7 +445,7 @@ impl Copier {
             let (_, copies) = self.directories.entry(group).or_insert_with(|| (path.to_vec(), 0));
             *copies = copies.saturating_add(1);
         }
-        Ok(self.copy_content(source, path, &below, found.is_none() || self.is_resumed(), depth).map(|()| true))
+        Ok(())
     }
 
     /// True if an interrupted copy is resumed: what is in the destination, it made.
@@ -461,14 +467,21 @@ impl Copier {
     /// Notes the directory that the user named as the destination, and what is copied into it, if
     /// that can be resumed.
     pub(super) fn note_destination(&mut self, directory: &Rc<dyn SinkDirectory>, source: Option<Vec<u8>>) -> io::Result<()> {
-        self.resume = Resume::begin(source, &**directory)?;
+        self.resume = Resume::begin(source, directory)?;
         self.made.insert(directory.identity()?);
         Ok(())
     }
 
     /// Copies what is in the directory `source`, and its attributes, into `to`, which is `new` or
     /// was there before.
-    fn copy_content(&mut self, source: &dyn Source, path: &[u8], to: &Rc<dyn SinkDirectory>, new: bool, depth: usize) -> Result<(), Stop> {
+    pub(super) fn copy_content(
+        &mut self,
+        source: &dyn Source,
+        path: &[u8],
+        to: &Rc<dyn SinkDirectory>,
+        new: bool,
+        depth: usize,
+    ) -> Result<(), Stop> {
         let names = match source.names() {
             Ok(names) => names,
             Err(e) => return self.failed(path, &e),
@@ -481,6 +494,9 @@ impl Copier {
             }
         }
         self.current = path.to_vec();
+        if self.manner.dry_run {
+            return Ok(());
+        }
         match self.describe_directory(source, to, new).and_then(|()| check_lists(source)) {
             Ok(()) => Ok(()),
             Err(e) => self.failed(path, &e),
@@ -515,20 +531,23 @@ impl Copier {
     /// Copies standard input to `name` in `to`.
     pub(super) fn copy_input(&mut self, input: &mut dyn Content, meta: &Meta, to: &Rc<dyn SinkDirectory>, name: &[u8]) -> io::Result<()> {
         let found = to.find(name)?;
-        if !self.may_replace(found.as_ref())? {
+        if !self.manner.may_replace(meta, found.as_ref())? {
+            return Ok(());
+        }
+        if self.manner.dry_run {
+            self.report.copied(b"-", Kind::Regular);
             return Ok(());
         }
         let meta = &self.manner.attributes(meta, found.as_ref());
         let new = NewFile { name, meta, exists: found.is_some(), typed: false, force: self.manner.force };
         let mut file = to.make_file(&new)?;
-        let (line, bytes) = (&mut self.line, &mut self.bytes);
-        bytes::copy(input, &mut *file, &mut self.piece, &mut |n| {
-            *bytes = bytes.saturating_add(n);
-            line.show(|| format!("{} MiB", *bytes >> 20));
-        })?;
+        let report = &mut self.report;
+        report.begin_file(u64::MAX);
+        bytes::copy(input, &mut *file, &mut self.piece, &mut |n| report.add(0, n))?;
         file.end_content()?;
         file.set_meta(meta, false)?;
         file.finish()?;
+        self.report.copied(b"-", Kind::Regular);
         self.objects = self.objects.saturating_add(1);
         Ok(())
     }
@@ -549,7 +568,7 @@ impl Copier {
 
     /// Notes that the copy can be resumed, if it can: the container is closed next.
     pub(super) fn interrupt(&mut self) -> bool {
-        let Some(resume) = self.resume.as_mut().filter(|_| self.objects > 0) else { return false };
+        let Some(resume) = self.resume.as_mut().filter(|resume| self.objects > 0 || resume.resumed) else { return false };
         let marked = resume.mark();
         if let Err(e) = &marked {
             self.warn(&format!("the copy cannot be resumed: {}", reason(e)));
@@ -559,23 +578,15 @@ impl Copier {
 
     /// Commits, and prints which copies differ from their sources.
     pub(super) fn finish(&mut self) -> Result<(), Stop> {
-        let Some(container) = self.container.clone() else { return Ok(()) };
         if let Err(e) = self.resume.as_mut().map_or(Ok(()), Resume::end) {
             self.failed(b"the last objects", &e)?;
         }
+        let Some(container) = self.container.clone() else { return Ok(()) };
         // References lead to objects that were copied later.
         container.operations.fsync(ROOT).result.or_else(|e| self.failed(b"the last objects", &error(e)))?;
         for (path, why) in self.verifier.differences(&container) {
             self.failed(&path, &why)?;
         }
         Ok(())
-    }
-}
-
-/// `e` with `what` before its text; the errno stays where it decides what follows.
-fn with_context(e: &io::Error, what: &str) -> io::Error {
-    match e.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS) => io::Error::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)),
-        _ => io::Error::new(e.kind(), format!("{what}: {}", reason(e))),
     }
 }

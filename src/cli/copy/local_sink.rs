@@ -3,10 +3,11 @@
 //! A file is written under a temporary name in its directory and renamed when it is complete. No
 //! symbolic link of the destination is followed.
 
-use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
+use super::sink::{Finished, KEPT_MODE_BITS, MARKER, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
 use crate::cli::side::Meta;
 use crate::cli::side::local::{find, meta, open_directory};
 use crate::fs::open::Directory;
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, renameat, renameat2};
 use nix::sys::stat::{Mode, UtimensatFlags, fchmod, fstat, futimens, mkdirat, utimensat};
@@ -20,6 +21,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Longest marker of a copy that is read, bytes: it has two paths at most.
+const MARKER_BYTES_MAX: usize = 16 << 10;
 
 /// A directory of the destination.
 pub(super) struct LocalDirectory {
@@ -137,6 +141,34 @@ impl SinkDirectory for LocalDirectory {
 
     fn local_path(&self) -> Option<&[Vec<u8>]> {
         Some(&self.at)
+    }
+
+    fn is_empty(&self) -> io::Result<bool> {
+        let mut listed = Dir::from_fd(open_directory(&*self.directory, b".")?)?;
+        let is_name = |name: &[u8]| name != b"." && name != b"..";
+        Ok(!listed.iter().any(|entry| entry.is_ok_and(|entry| is_name(entry.file_name().to_bytes()))))
+    }
+
+    fn marker(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut value = Vec::with_capacity(MARKER_BYTES_MAX);
+        match rustix::fs::fgetxattr(&*self.directory, OsStr::from_bytes(MARKER), rustix::buffer::spare_capacity(&mut value)) {
+            Ok(_) => Ok(Some(value)),
+            // None, one of another program, or a file system without them.
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::RANGE | rustix::io::Errno::NOTSUP) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn set_marker(&self, marker: Option<&[u8]>) -> io::Result<()> {
+        match marker {
+            Some(marker) => set_xattr(&self.directory, MARKER, marker),
+            None => Ok(rustix::fs::fremovexattr(&*self.directory, OsStr::from_bytes(MARKER))?),
+        }
+    }
+
+    fn finished(&self, name: &[u8]) -> io::Result<Option<Finished>> {
+        let path = self.at.iter().cloned().chain([name.to_vec()]).collect();
+        Ok(find(&*self.directory, name)?.map(|meta| Finished::Local(Rc::new(path), meta.identity)))
     }
 
     fn enter(&self, name: &[u8]) -> io::Result<Rc<dyn SinkDirectory>> {

@@ -3,6 +3,7 @@
 use super::sink::PLAIN_MODE_BITS;
 use crate::cli::side::{Kind, Meta};
 use crate::fs::model::Definition;
+use std::io;
 
 /// How datasets of a copy are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,10 @@ pub(super) struct Manner {
     pub(super) xattrs_may_fail: bool,
     /// Existing files stay as they are.
     pub(super) no_clobber: bool,
+    /// Only files that are newer than existing ones replace them.
+    pub(super) update: bool,
+    /// Nothing is changed.
+    pub(super) dry_run: bool,
     /// What cannot be overwritten is replaced.
     pub(super) force: bool,
     /// How datasets are stored.
@@ -54,6 +59,28 @@ pub(super) struct Manner {
 }
 
 impl Manner {
+    /// True if `found` stays because `source` is not newer. Times of a destination that has whole
+    /// seconds only are compared by seconds.
+    fn is_current(&self, source: &Meta, found: &Meta) -> bool {
+        let since = |meta: &Meta| meta.mtime.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let (source, found) = (since(source), since(found));
+        let is_older = if found.subsec_nanos() == 0 { source.as_secs() <= found.as_secs() } else { source <= found };
+        self.update && is_older
+    }
+
+    /// False if the existing file `found` stays. Errors: a file cannot replace a directory.
+    pub(super) fn may_replace(&self, source: &Meta, found: Option<&Meta>) -> io::Result<bool> {
+        match found {
+            Some(_) if self.no_clobber => Ok(false),
+            Some(there) if there.kind == Kind::Directory => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            Some(there) if there.kind == Kind::Other => {
+                Err(io::Error::other("the destination is a device, pipe or socket; use 'h5dir cat'"))
+            }
+            Some(there) => Ok(!self.is_current(source, there)),
+            None => Ok(true),
+        }
+    }
+
     /// Attributes of the copy of a file with those of `source`; `found`: those of the file that it
     /// replaces.
     pub(super) fn attributes(&self, source: &Meta, found: Option<&Meta>) -> Meta {

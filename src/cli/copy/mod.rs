@@ -7,15 +7,20 @@
 //! stored    chunks as they are stored    container_sink  a group of a container
 //! bytes     data and holes               resume          interrupted copies
 //! verify    compares copies              whole           whole files as arguments
+//! report    lines and progress           absent          a destination that is not made
+//! dry_run   directories of a copy that changes nothing
 //! ```
 
+mod absent;
 mod bytes;
 mod container_sink;
 mod copier;
 mod describe;
+mod dry_run;
 mod local_sink;
 mod manner;
 mod object;
+mod report;
 mod resume;
 mod sink;
 mod stored;
@@ -40,10 +45,12 @@ use crate::config::value::LibVer;
 use crate::fs::open::{Resolved, host_path};
 use crate::fs::spec::VersionName;
 use crate::fs::{MountSpec, open};
+use absent::AbsentDirectory;
 use container_sink::GroupDirectory;
 use copier::{Copier, Stop};
 use local_sink::LocalDirectory;
 use manner::{Manner, Storage};
+use report::{Lines, Report};
 use sink::SinkDirectory;
 use std::io;
 use std::os::fd::AsFd;
@@ -59,12 +66,23 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let (sources, destination, creates) = whole::roots(sources, Argument::parse(&args.destination), is_recursive(args));
     check(args, &sources, &destination)?;
     if destination == Argument::Standard {
+        if args.verbose || args.dry_run || args.json {
+            let message = "the data itself is the output if the destination is '-'; omit --verbose, --dry-run and --json";
+            return Err(Failure::new(Exit::Usage, message));
+        }
         return cat::print(&sources, &args.external, &cat::Wanted::default());
     }
     process::catch_ending_signals().map_err(|e| Failure::new(Exit::General, format!("cannot catch signals: {}", reason(&e))))?;
     sources.iter().try_for_each(check_exists)?;
-    let created = create(args, &destination, args.create || creates)?;
-    let job = Job::open(args, &sources, &destination);
+    let wanted = args.create || creates;
+    if !wanted && !exists(&destination, false) {
+        let name = escaped_bytes(&destination.text()).to_string();
+        let message = format!("cannot write {name}: its file does not exist; --create creates it");
+        return Err(Failure::new(Exit::File, message));
+    }
+    let absent = args.dry_run && wanted && !exists(&destination, wanted);
+    let created = if args.dry_run { None } else { create(args, &destination, wanted)? };
+    let job = Job::open(args, &sources, (&destination, absent));
     let result = job.and_then(|job| job.run(args, (&sources, &destination), created.is_some()));
     // An empty container may stay.
     let file = created.filter(|file| !is_container(file));
@@ -85,6 +103,13 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
 fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<(), Failure> {
     let usage = |text: &str| Err(Failure::new(Exit::Usage, text));
     let is_object = |a: &Argument| matches!(a, Argument::Object { .. });
+    if let Argument::Local(file) | Argument::Object { file, .. } = destination
+        && is_url(file)
+        && !is_container(file)
+    {
+        let message = "HDF5 files in object stores are only read; name a local file, or a container such as iod+s3://BUCKET/PREFIX";
+        return Err(Failure::new(Exit::Usage, format!("cannot write {}: {message}", escaped_bytes(&destination.text()))));
+    }
     if !sources.iter().chain([destination]).any(is_object) {
         return usage("no argument is an object of an HDF5 file; write FILE:/PATH, for all of a file FILE:/");
     }
@@ -131,17 +156,22 @@ fn check_exists(source: &Argument) -> Result<(), Failure> {
     path.symlink_metadata().map(drop).map_err(|e| cannot("read", source, &e))
 }
 
+/// True if the container of the destination exists; one in an object store is only looked for if
+/// it is `wanted`.
+fn exists(destination: &Argument, wanted: bool) -> bool {
+    let Argument::Object { file, .. } = destination else { return true };
+    match container_folder(file) {
+        Some(folder) => folder.join("iod").symlink_metadata().is_ok(),
+        None if container_url(file).is_some() => !wanted || open::examine(file, |_| ()).is_ok(),
+        None => is_url(file) || file.symlink_metadata().is_ok(),
+    }
+}
+
 /// Creates the container of the destination if it does not exist and `wanted`. Returns its name if
 /// it is new.
 fn create<'a>(args: &CopyArgs, destination: &'a Argument, wanted: bool) -> Result<Option<&'a Path>, Failure> {
     let Argument::Object { file, .. } = destination else { return Ok(None) };
-    let folder = container_folder(file);
-    let exists = match folder {
-        Some(folder) => folder.join("iod").symlink_metadata().is_ok(),
-        None if container_url(file).is_some() => !wanted || open::examine(file, |_| ()).is_ok(),
-        None => is_url(file) || file.symlink_metadata().is_ok(),
-    };
-    if !wanted || exists {
+    if !wanted || exists(destination, wanted) {
         return Ok(None);
     }
     open::create(file, args.libver == LibVer::Earliest).map_err(|e| Failure::open("create", &e))?;
@@ -189,7 +219,8 @@ struct Job {
 
 impl Job {
     /// Opens local files, then the containers, after which the process is confined.
-    fn open(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<Job, Ended> {
+    /// `absent`: the container of the destination is not made.
+    fn open(args: &CopyArgs, sources: &[Argument], (destination, absent): (&Argument, bool)) -> Result<Job, Ended> {
         let local = |argument: &Argument| match argument {
             Argument::Local(path) => LocalSource::open(path, !is_recursive(args)).map(Some).map_err(|e| cannot("read", argument, &e)),
             Argument::Standard | Argument::Object { .. } => Ok(None),
@@ -200,26 +231,27 @@ impl Job {
             Argument::Standard | Argument::Object { .. } => None,
         };
         let mut trees: Vec<Tree<'_>> = locals.iter().flatten().map(|s| Tree { file: s.descriptor(), written: false }).collect();
-        trees.extend(target.iter().map(|(directory, _)| Tree { file: directory.descriptor().as_fd(), written: true }));
+        trees.extend(target.iter().map(|(directory, _)| Tree { file: directory.descriptor().as_fd(), written: !args.dry_run }));
         let mut specs = Vec::new();
-        for argument in sources.iter().chain([destination]) {
+        for argument in sources.iter().chain((!absent).then_some(destination)) {
             if let Argument::Object { file, .. } = argument {
                 let side = resolve::side(file, &args.external).map_err(Failure::from)?;
-                let writable = std::ptr::eq(argument, destination);
-                let version = if writable { VersionName::Newest } else { side.version.clone() };
+                let is_destination = std::ptr::eq(argument, destination);
+                let writable = is_destination && !args.dry_run;
+                let version = if is_destination { VersionName::Newest } else { side.version.clone() };
                 specs.push(MountSpec { writable, version, ..side });
             }
         }
         let rules = args.config.as_deref().map(resolve::create_rules).transpose().map_err(Failure::from)?.unwrap_or_default();
         let ruled = !rules.is_empty();
-        if let (Argument::Object { .. }, Some(spec)) = (destination, specs.last_mut()) {
+        if let (Argument::Object { .. }, Some(spec), false) = (destination, specs.last_mut(), absent) {
             spec.create = rules.into();
         }
         // A new file for which there are rules has its name before it is complete.
-        let identity = if ruled || !is_recursive(args) { None } else { resume::identity(sources) };
+        let identity = if ruled || !is_recursive(args) || args.dry_run { None } else { resume::identity(sources) };
         let containers = opened::open(specs, &trees)?;
         drop(trees);
-        let mut job = Self::resolve(args, (sources, locals), (destination, target, ruled), containers.iter().cloned());
+        let mut job = Self::resolve(args, (sources, locals), (destination, target, ruled, absent), containers.iter().cloned());
         if let Ok(job) = &mut job {
             job.identity = identity;
         }
@@ -234,7 +266,7 @@ impl Job {
     fn resolve(
         args: &CopyArgs,
         (sources, mut locals): (&[Argument], Vec<Option<LocalSource>>),
-        (destination, target, ruled): (&Argument, Option<(LocalDirectory, Option<Vec<u8>>)>, bool),
+        (destination, target, ruled, absent): (&Argument, Option<(LocalDirectory, Option<Vec<u8>>)>, bool, bool),
         mut containers: impl Iterator<Item = Arc<Container>>,
     ) -> Result<Job, Ended> {
         let mut opened = Vec::new();
@@ -246,10 +278,12 @@ impl Job {
             });
         }
         let (place, container) = match (destination, target) {
+            (Argument::Object { .. }, _) if absent => (Place { directory: Rc::new(AbsentDirectory { is_local: false }), name: None }, None),
             (Argument::Object { path, .. }, _) => {
                 let container = containers.next().ok_or_else(|| Failure::new(Exit::General, "no container is open"))?;
                 let place = object_place(&container, path, ruled).map_err(|e| cannot("write", destination, &e))?;
-                (place, Some(container))
+                // A copy that changes nothing closes nothing.
+                (place, (!args.dry_run).then_some(container))
             }
             (_, Some((directory, name))) => (Place { directory: Rc::new(directory), name }, None),
             (_, None) => return Err(Failure::new(Exit::Usage, "there is no destination").into()),
@@ -263,13 +297,15 @@ impl Job {
         let between = container.is_some() && opened.iter().flatten().all(|s| s.as_object().is_some());
         let manner = Manner {
             recursive: is_recursive(args),
-            owner: args.archive || between,
+            owner: args.archive || args.preserve || between,
             umask: process::umask(),
-            archive: args.archive,
+            archive: args.archive || args.preserve,
             new_destination,
             xattrs: args.xattrs || args.archive,
             xattrs_may_fail: !args.xattrs && container.is_none(),
             no_clobber: args.no_clobber,
+            update: args.update,
+            dry_run: args.dry_run,
             force: args.force,
             storage: match (args.no_log, args.into_log) {
                 (_, true) => Storage::InLog,
@@ -278,7 +314,12 @@ impl Job {
             },
             link: args.link,
         };
-        let mut copier = Copier::new(manner, container.clone());
+        let lines = match (args.json, args.verbose || args.dry_run) {
+            (true, _) => Lines::Json,
+            (false, true) => Lines::Names,
+            (false, false) => Lines::None,
+        };
+        let mut copier = Copier::new(manner, container.clone(), Report::new(lines, &opened));
         let copied = copy_all(&mut copier, &opened, &place, (sources, identity), destination);
         let mut resumable = false;
         let finished = match copied {
@@ -361,9 +402,17 @@ fn copy_all(
         let why = "several sources need a directory that exists";
         return Err(Failure::new(Exit::Usage, format!("cannot write {}: {why}", escaped_bytes(&destination.text()))));
     }
+    // The contents of a root group are copied into the same new directory again.
+    let is_root = |argument: &Argument| matches!(argument, Argument::Object { path, .. } if path.iter().all(|b| *b == b'/'));
+    if place.name.is_some() && sources.iter().all(is_root) {
+        copier.new_top.clone_from(&source);
+    }
     copier.note_destination(directory, source).map_err(|e| cannot("write", destination, &e))?;
     for (source, argument) in opened.iter().zip(sources) {
         let (path, name) = (argument.text(), place.name.clone().or_else(|| argument.name()));
+        let there = destination.text();
+        let below = if place.name.is_some() { None } else { name.as_ref() };
+        copier.report.begin(&path, below.map_or_else(|| there.clone(), |name| tree::join(&there, name)));
         let done = match (source, name) {
             (None, Some(name)) => match copier.copy_input(&mut StandardInput::new(), &input_meta(), directory, &name) {
                 Ok(()) => Ok(()),

@@ -15,6 +15,14 @@ pub(super) const TYPE_LOST: &str = "its named datatype was not kept: another one
 /// What is lost of named datatypes without a path.
 pub(super) const UNNAMED_TYPE_LOST: &str = "its named datatype was not kept: it has no path; the copy has a type of its own";
 
+/// Why a pair of a map is not copied into a group.
+pub(super) const PAIR_WITHOUT_MAP: &str =
+    "it is a pair of a map, without a type of its own; copy it into a map, or its bytes by 'h5dir cat'";
+/// Why a directory is not copied without -r.
+pub(super) const NOT_RECURSIVE: &str = "it is a directory; -r copies it with everything in it";
+/// Why a directory is not copied into one of its own.
+pub(super) const INTO_ITSELF: &str = "a directory cannot be copied into itself";
+
 /// Makes the new file `file` a copy of the object `model`, whose bytes `source` reads. Returns what
 /// it did not get.
 pub(super) fn copy(

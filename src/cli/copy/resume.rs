@@ -1,9 +1,10 @@
-//! Resumes a copy into a container that was interrupted.
+//! Resumes a copy into a container or a local directory that was interrupted.
 //!
-//! Commits show complete objects only. Before the first commit, the destination gets the attribute
-//! `h5dir-copy`, which names the source file with its size and modification time; the end of the
-//! copy removes it. A copy of the same source that finds the attribute skips files whose copies
-//! have the same type, shape, attributes and references.
+//! A copy shows complete objects and files only. The destination has the attribute `h5dir-copy`,
+//! which names the source file with its size and modification time: in a container before the first
+//! commit, in a local directory from the start. The end of the copy removes it. A copy of the same
+//! source that finds the attribute skips local files that are there, and objects of a container
+//! whose copies have the same type, shape, attributes and references.
 //!
 //! Only a copy of one HDF5 file into a directory that was empty has the attribute: what is in the
 //! directory later is of that copy.
@@ -11,14 +12,9 @@
 use super::sink::SinkDirectory;
 use crate::base::escape::escaped_bytes;
 use crate::cli::side::argument::Argument;
-use crate::cli::side::container::{Container, Held, error};
-use crate::fs::Errno;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
-
-/// The attribute of a destination into which a copy was begun.
-const MARKER: &[u8] = b"user.h5dir-copy";
+use std::rc::Rc;
 
 /// What is copied, as the attribute states it. `None`: the copy cannot be resumed.
 pub(super) fn identity(sources: &[Argument]) -> Option<Vec<u8>> {
@@ -32,8 +28,7 @@ pub(super) fn identity(sources: &[Argument]) -> Option<Vec<u8>> {
 
 /// The copy that is under way.
 pub(super) struct Resume {
-    container: Arc<Container>,
-    directory: Arc<Held>,
+    directory: Rc<dyn SinkDirectory>,
     identity: Vec<u8>,
     /// The attribute is there.
     marked: bool,
@@ -43,23 +38,22 @@ pub(super) struct Resume {
 
 impl Resume {
     /// Of a copy of `identity` into `directory`; `None`: it cannot be resumed.
-    pub(super) fn begin(identity: Option<Vec<u8>>, directory: &dyn SinkDirectory) -> io::Result<Option<Resume>> {
-        let (Some(identity), Some((container, held))) = (identity, directory.as_object()) else { return Ok(None) };
-        let marked = match container.operations.getxattr(held.ino(), MARKER) {
-            Ok(found) => found == identity,
-            Err(Errno(libc::ENODATA)) => false,
-            Err(e) => return Err(error(e)),
-        };
+    pub(super) fn begin(identity: Option<Vec<u8>>, directory: &Rc<dyn SinkDirectory>) -> io::Result<Option<Resume>> {
+        let is_local = directory.local_path().is_some();
+        let Some(identity) = identity.filter(|_| is_local || directory.as_object().is_some()) else { return Ok(None) };
+        let marked = directory.marker()?.is_some_and(|found| found == identity);
         if !marked && !directory.is_empty()? {
             return Ok(None);
         }
-        Ok(Some(Resume { container: container.clone(), directory: held.clone(), identity, marked, resumed: marked }))
+        let mut resume = Resume { directory: directory.clone(), identity, marked, resumed: marked };
+        // A local directory has no commits: every file may be the last one.
+        Ok((!is_local || resume.mark().is_ok()).then_some(resume))
     }
 
     /// Sets the attribute before objects are committed.
     pub(super) fn mark(&mut self) -> io::Result<()> {
         if !self.marked {
-            self.container.operations.setxattr(self.directory.ino(), MARKER, &self.identity, 0).result.map_err(error)?;
+            self.directory.set_marker(Some(&self.identity))?;
             self.marked = true;
         }
         Ok(())
@@ -67,9 +61,6 @@ impl Resume {
 
     /// Removes the attribute: everything was copied.
     pub(super) fn end(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.marked) {
-            self.container.operations.removexattr(self.directory.ino(), MARKER).result.map_err(error)?;
-        }
-        Ok(())
+        if std::mem::take(&mut self.marked) { self.directory.set_marker(None) } else { Ok(()) }
     }
 }

@@ -1,5 +1,6 @@
 //! The destination of a copy: what both kinds of it can do.
 
+use crate::cli::failure::reason;
 use crate::cli::side::Meta;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource};
 use crate::fs::model::{ChunkStorage, Definition, ObjectModel, Original, StoredChunk, StoredLink};
@@ -96,6 +97,16 @@ pub(super) trait SinkDirectory {
         Ok(false)
     }
 
+    /// What is being copied into it, as an interrupted copy noted it.
+    fn marker(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    /// Notes what is being copied into it, or with `None` that nothing is.
+    fn set_marker(&self, _marker: Option<&[u8]>) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
     /// The file `name` as one that is finished.
     fn finished(&self, _name: &[u8]) -> io::Result<Option<Finished>> {
         Ok(None)
@@ -174,6 +185,25 @@ pub(super) fn temporary_name() -> io::Result<Vec<u8>> {
     let number = getrandom::u64().map_err(io::Error::other)?;
     Ok(format!(".h5dir-copy-{number:016x}").into_bytes())
 }
+
+/// The target of a symbolic link in the directory `here` to the directory `there`.
+pub(super) fn relative(here: &[Vec<u8>], there: &[Vec<u8>]) -> Vec<u8> {
+    let common = here.iter().zip(there).take_while(|(a, b)| a == b).count();
+    let up = here.iter().skip(common).map(|_| &b".."[..]);
+    let names: Vec<_> = up.chain(there.iter().skip(common).map(Vec::as_slice)).collect();
+    if names.is_empty() { b".".to_vec() } else { names.join(&b'/') }
+}
+
+/// `e` with `what` before its text; the errno stays where it decides what follows.
+pub(super) fn with_context(e: &io::Error, what: &str) -> io::Error {
+    match e.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS) => io::Error::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)),
+        _ => io::Error::new(e.kind(), format!("{what}: {}", reason(e))),
+    }
+}
+
+/// The attribute of a directory into which a copy was begun.
+pub(super) const MARKER: &[u8] = b"user.h5dir-copy";
 
 /// Checks that `name` is one component: it comes from a file.
 pub(super) fn check_name(name: &[u8]) -> io::Result<()> {

@@ -4,35 +4,20 @@
 //! side is its root group.
 
 use super::super::side::argument::Argument;
-use crate::base::remote::{is_container, is_prefix, is_url};
-use crate::fs::open::{self, Directory, Place, Recognized};
+use super::super::side::whole::{is_hdf5, is_object, root_of};
+use crate::base::remote::is_container;
 use std::path::Path;
 
 /// Endings of the names of HDF5 files that are created.
 const HDF5_ENDINGS: [&str; 3] = ["h5", "hdf5", "nc"];
 
-/// The root group of the container or file `path`.
-fn root_of(path: &Path) -> Argument {
-    Argument::Object { file: path.to_owned(), path: b"/".to_vec() }
-}
-
 fn is_in_container(argument: &Argument) -> bool {
     matches!(argument, Argument::Object { file, .. } if is_container(file))
 }
 
-/// True for a local HDF5 file.
-fn is_hdf5(path: &Path) -> bool {
-    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else { return false };
-    let recognized = Directory::open(parent).and_then(|directory| match directory.entry(name)? {
-        Some(entry) if entry.is_regular() => open::recognize(&Place { directory: &directory, name, identity: entry.status.identity }),
-        _ => Ok(Recognized::Other),
-    });
-    matches!(recognized, Ok(Recognized::Container))
-}
-
-/// True for an object of an object store.
-fn is_object(path: &Path) -> bool {
-    is_url(path) && !is_prefix(path)
+/// True for a container, and for an object of an object store.
+fn is_remote(argument: &Argument) -> bool {
+    is_in_container(argument) || matches!(argument, Argument::Local(path) if is_object(path))
 }
 
 /// True for a name that does not exist, and has the ending of an HDF5 file.
@@ -55,8 +40,12 @@ pub(super) fn roots(sources: Vec<Argument>, destination: Argument, recursive: bo
         return (sources.into_iter().map(whole).collect(), destination, true);
     }
     match &destination {
-        Argument::Local(path) if sources.iter().all(is_in_container) && (is_new_hdf5(path) || is_hdf5(path)) => {
-            (sources, root_of(path), true)
+        Argument::Local(path) if sources.iter().all(is_remote) && (is_new_hdf5(path) || is_hdf5(path)) => {
+            let whole = |source: Argument| match &source {
+                Argument::Local(path) => root_of(path),
+                _ => source,
+            };
+            (sources.into_iter().map(whole).collect(), root_of(path), true)
         }
         _ => (sources, destination, false),
     }
@@ -65,6 +54,7 @@ pub(super) fn roots(sources: Vec<Argument>, destination: Argument, recursive: bo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs::open;
 
     #[test]
     fn whole_files_are_their_root_groups_beside_containers() {
@@ -82,6 +72,7 @@ mod tests {
         assert_eq!(of(vec![url()], iod(), true), (vec![root_of(Path::new("s3://bucket/run.h5"))], container.clone(), true));
         assert_eq!(of(vec![local("file")], iod(), false), (vec![local("file")], container.clone(), false));
         assert_eq!(of(vec![iod()], local("new.h5"), true), (vec![container.clone()], root("new.h5"), true));
+        assert_eq!(of(vec![url()], local("new.h5"), true), (vec![root_of(Path::new("s3://bucket/run.h5"))], root("new.h5"), true));
         assert_eq!(of(vec![iod()], local("new"), true), (vec![container.clone()], local("new"), false));
         assert_eq!(of(vec![iod()], local("file"), true), (vec![container], root("file"), true));
         assert_eq!(of(vec![local("file")], local("new.h5"), true), (vec![local("file")], local("new.h5"), false));

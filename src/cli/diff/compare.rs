@@ -10,7 +10,7 @@ use crate::cli::side::container::ObjectSource;
 use crate::cli::side::{Content, DEPTH_MAX, FACT_PREFIX, Kind, Source};
 use crate::cli::text;
 use crate::cli::tree::join;
-use crate::fs::model::{ElementBytes, ObjectModel, StoredLink, io_error};
+use crate::fs::model::{ElementBytes, ObjectModel, SharedGroup, StoredLink, io_error};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
@@ -61,9 +61,6 @@ pub(super) struct Comparison<'a> {
     pieces: Pieces,
     line: ProgressLine,
 }
-
-/// A container and a group in it with several hard links.
-type SharedGroup = (u64, u64);
 
 impl<'a> Comparison<'a> {
     /// Reports to `report`.
@@ -172,8 +169,11 @@ impl<'a> Comparison<'a> {
     /// Compares two objects of the main trees.
     fn compare_objects(&mut self, left: &ObjectSource, right: &ObjectSource, found: &mut Vec<Difference>) -> io::Result<()> {
         let failed = |e| io_error(&e);
-        // A pair of a map has bytes only.
-        let Some((a, b)) = left.model()?.zip(right.model()?) else { return self.compare_bytes(left, right, None, found) };
+        let Some((a, b)) = left.model()?.zip(right.model()?) else {
+            // A directory of HDF5 files has names only; another file of it, or a pair of a map, has
+            // bytes only.
+            return if left.meta().kind == Kind::Regular { self.compare_bytes(left, right, None, found) } else { Ok(()) };
+        };
         let (differences, elements) = a.differences(&b, self.scope.storage).map_err(failed)?;
         found.extend(differences.into_iter().map(|difference| Difference {
             what: difference.what,

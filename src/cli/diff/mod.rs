@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! compare  walks both sides          content  the first byte that differs
-//! report   lines or JSON
+//! report   lines or JSON        sides    what the arguments name
 //! ```
 
 mod compare;
 mod content;
 mod report;
+mod sides;
 
 use super::confine::Tree;
 use super::failure::{Exit, Failure, errno_text, reason};
@@ -22,6 +23,7 @@ use crate::config::resolve;
 use crate::config::side_args::DiffArgs;
 use compare::{Comparison, End, Scope};
 use report::{Report, Style};
+use sides::Sides;
 use std::io::{self, BufWriter};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -42,15 +44,7 @@ pub(crate) fn diff(args: &DiffArgs) -> ExitCode {
 
 /// Compares both sides; returns whether they differ.
 fn compare(args: &DiffArgs) -> Result<bool, Failure> {
-    let sides = [Argument::parse(&args.left), Argument::parse(&args.right)];
-    let objects = sides.iter().filter(|side| matches!(side, Argument::Object { .. }));
-    if objects.count() == 0 {
-        let message = "no side is an object of an HDF5 file; write FILE:/PATH, for all of a file FILE:/";
-        return Err(Failure::new(Exit::Usage, message));
-    }
-    if sides.contains(&Argument::Standard) {
-        return Err(Failure::new(Exit::Usage, "standard input cannot be compared; name a file"));
-    }
+    let Sides { arguments: sides, whole } = sides::sides(&args.left, &args.right)?;
     let [left, right] = open(args, &sides)?;
     let style = match (args.quiet, args.json) {
         (true, _) => Style::Quiet,
@@ -60,7 +54,7 @@ fn compare(args: &DiffArgs) -> Result<bool, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let failed = |e: &io::Error| Failure::new(Exit::General, format!("cannot write the output: {}", reason(e)));
     let report = Report::new(&mut out, style).map_err(|e| failed(&e))?;
-    let mut comparison = Comparison::new(Scope { recursive: args.recursive, storage: args.storage, xattrs: args.xattrs }, report);
+    let mut comparison = Comparison::new(Scope { recursive: args.recursive || whole, storage: args.storage, xattrs: args.xattrs }, report);
     match comparison.compare(&*left, &*right, &top(&*left, &sides), 0) {
         // A closed pipe (`| head`): there was a difference.
         Err(End::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(true),
@@ -75,6 +69,7 @@ fn compare(args: &DiffArgs) -> Result<bool, Failure> {
     match troubles {
         0 => Ok(different),
         _ if args.quiet && different => Ok(true),
+        1 => Err(Failure::new(Exit::General, "1 object could not be compared")),
         n => Err(Failure::new(Exit::General, format!("{n} objects could not be compared"))),
     }
 }

@@ -7,6 +7,7 @@ use crate::cli::colours::{Colours, Ink};
 use crate::cli::text;
 use crate::cli::tree::{self, Named};
 use crate::cli::view::ViewError;
+use crate::fs::model::SharedGroup;
 use crate::fs::{FileKind, Ino, Operations};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -35,7 +36,7 @@ struct Drawing<'a> {
     /// A hard link can place a group beneath itself: each is drawn once.
     seen: HashSet<Ino>,
     /// First paths of groups that have several hard links.
-    shared: HashMap<u64, Vec<u8>>,
+    shared: HashMap<SharedGroup, Vec<u8>>,
     colours: Colours,
     out: &'a mut dyn Write,
 }
@@ -83,7 +84,7 @@ pub(super) fn draw(
 }
 
 impl Drawing<'_> {
-    fn shared(&self, path: &[u8], ino: Ino) -> Result<Option<u64>, ViewError> {
+    fn shared(&self, path: &[u8], ino: Ino) -> Result<Option<SharedGroup>, ViewError> {
         shared_group(self.operations, ino).map_err(|e| ViewError::Path(path.to_vec(), e))
     }
 

@@ -5,7 +5,7 @@ use crate::cli::facts::{FACT_PREFIX, USER_PREFIX, fact_json};
 use crate::cli::text;
 use crate::cli::tree::{self, Named};
 use crate::cli::view::{Owners, ViewError};
-use crate::fs::model;
+use crate::fs::model::{self, SharedGroup};
 use crate::fs::{Attr, Errno, FileKind, Ino, Operations};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -42,7 +42,7 @@ pub(super) struct Printer<'a> {
 }
 
 /// Identifies the group that the directory `ino` shows, if it has several hard links.
-pub(super) fn shared_group(operations: &dyn Operations, ino: Ino) -> Result<Option<u64>, Errno> {
+pub(super) fn shared_group(operations: &dyn Operations, ino: Ino) -> Result<Option<SharedGroup>, Errno> {
     match operations.model(ino) {
         Ok(model) => model.shared_group().map_err(|e| model::errno(&e)),
         Err(Errno(libc::EOPNOTSUPP)) => Ok(None),
@@ -70,7 +70,7 @@ pub(super) fn list(printer: &mut Printer<'_>, path: &[u8], recursive: bool) -> R
     // A hard link can place a directory beneath itself: each is listed once. A few groups with
     // several hard links each have very many paths.
     let mut seen: HashSet<Ino> = HashSet::from([attr.ino]);
-    let mut groups: HashMap<u64, Vec<u8>> = HashMap::new();
+    let mut groups: HashMap<SharedGroup, Vec<u8>> = HashMap::new();
     let mut pending = vec![(path, attr.ino)];
     while let Some((path, ino)) = pending.pop() {
         if recursive && let Some(group) = shared_group(operations, ino).map_err(failed(&path))? {

@@ -12,7 +12,7 @@ mod table;
 
 use super::colours::Colours;
 use super::failure::{Exit, Failure, reason};
-use super::targets::{self, Shown};
+use super::targets::{self, Asked, Manner, Shown};
 use super::text;
 use super::tree::{self, Named};
 use super::view::ViewError;
@@ -25,7 +25,7 @@ use std::io::{self, BufWriter, Write};
 pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut listing = Listing { form: Form::of(args), colours: Colours::of_output(), first: true, is_listed: false, out: &mut out };
-    let listed = targets::each(&args.view, "list", &mut |shown| {
+    let listed = targets::each(Asked::of_views(&args.view.targets, &args.view.options), Manner::new("list"), &mut |shown| {
         let listed = listing.show(shown);
         listing.is_listed |= listed.is_ok();
         listing.out.flush()?;

@@ -2,7 +2,7 @@
 
 use super::{Content, EXACT_VIEW, FACT_MAX, FACT_PREFIX, Kind, Meta, Source};
 use crate::cli::tree;
-use crate::fs::model::{ObjectModel, StoredLink, StoredSource, io_error};
+use crate::fs::model::{ObjectModel, SharedGroup, StoredLink, StoredSource, io_error};
 use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, Whence};
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -155,12 +155,11 @@ impl ObjectSource {
     }
 
     /// Identifies the container and the group, if it is one with several hard links.
-    pub(crate) fn shared_group(&self) -> io::Result<Option<(u64, u64)>> {
-        let group = match self.model()? {
-            Some(model) => model.shared_group().map_err(|e| io_error(&e))?,
-            None => None,
-        };
-        Ok(group.map(|group| (self.container.domain, group)))
+    pub(crate) fn shared_group(&self) -> io::Result<Option<SharedGroup>> {
+        match self.model()? {
+            Some(model) => model.shared_group().map_err(|e| io_error(&e)),
+            None => Ok(None),
+        }
     }
 
     /// True if it is below `.h5dir`, where files are forms of objects.

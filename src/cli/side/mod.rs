@@ -3,13 +3,14 @@
 //! ```text
 //! argument   FILE:/PATH, a local path, or -      opened   the containers of a command
 //! container  objects of a view as a source       local    local files as a source
-//! references paths that lead to one object
+//! whole      files and directories without a path in them
 //! ```
 
 pub(crate) mod argument;
 pub(crate) mod container;
 pub(crate) mod local;
 pub(crate) mod opened;
+pub(crate) mod whole;
 
 use crate::fs::model::StoredLink;
 use std::io;

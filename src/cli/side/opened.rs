@@ -3,10 +3,11 @@
 use super::container::Container;
 use crate::cli::confine::{Tree, confine_copy};
 use crate::cli::failure::Failure;
+use crate::cli::located::Located;
 use crate::cli::logging;
 use crate::config::value::Level;
 use crate::fs::MountSpec;
-use crate::fs::open::{locate, open_located};
+use crate::fs::open::locate;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,14 +42,16 @@ pub(crate) fn open(specs: Vec<MountSpec>, trees: &[Tree<'_>]) -> Result<Vec<Arc<
     let (mut located, mut directories) = (Vec::new(), Vec::new());
     for (_, spec) in files {
         let failed = |e| Failure::open(verb(&spec), &e);
-        let found = locate(&spec).map_err(failed)?;
+        // Containers of a directory are only read.
+        let found =
+            if spec.writable { Located::Container(locate(&spec).map_err(failed)?) } else { Located::find(&spec).map_err(failed)? };
         directories.extend(found.directories().map_err(failed)?);
         located.push((spec, found));
     }
     confine_copy(&directories, trees);
     let mut containers = Vec::new();
     for (spec, found) in located {
-        let operations = open_located(&spec, found).map_err(|e| Failure::open(verb(&spec), &e))?;
+        let operations = found.open(&spec).map_err(|e| Failure::open(verb(&spec), &e))?;
         let domain = u64::MAX.saturating_sub(containers.len() as u64);
         containers.push(Arc::new(Container { operations, domain }));
     }

@@ -10,7 +10,7 @@ mod screen;
 
 use super::colours::Colours;
 use super::failure::{Exit, Failure, reason};
-use super::targets::{self, Shown};
+use super::targets::{self, Asked, Manner, Shown};
 use super::view::ViewError;
 use super::{text, tree};
 use crate::base::escape;
@@ -24,7 +24,7 @@ pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let (json, posix) = (args.view.options.json, args.view.posix);
     let mut printed = Printed { colours: Colours::of_output(), json, posix, first: true, reports: Vec::new(), out: &mut out };
-    let shown = targets::each(&args.view, "read", &mut |shown| {
+    let shown = targets::each(Asked::of_views(&args.view.targets, &args.view.options), Manner::new("read"), &mut |shown| {
         let done = printed.argument(shown);
         printed.out.flush()?;
         done

@@ -74,6 +74,8 @@ struct Checker<'a> {
     claimed: u64,
     /// Bytes of `claimed` that belong to objects before the current one.
     visited: u64,
+    /// Bytes of elements of objects before the current one that were decoded.
+    decoded_before: u64,
     links: HashMap<Address, Links>,
     progress: &'a mut dyn FnMut(Progress),
 }
@@ -94,11 +96,19 @@ impl Checker<'_> {
     }
 
     /// Reports progress; `part` of `whole` bytes of the current object's elements are decoded.
+    ///
+    /// A stored byte and a decoded one are the same work: a few stored bytes may be those of many
+    /// elements. What follows is expected to have as many elements for each stored byte.
     fn report_progress(&mut self, part: u64, whole: u64) {
-        let current = u128::from(self.claimed.saturating_sub(self.visited));
+        let current = u128::from(self.claimed.saturating_sub(self.visited).saturating_add(whole));
         let done = current.saturating_mul(part.into()).checked_div(whole.into()).unwrap_or(0).min(current);
-        let bytes = self.visited.saturating_add(u64::try_from(done).unwrap_or(0));
-        (self.progress)(Progress { objects: self.objects, bytes, total: self.sum.used.total });
+        let before = u128::from(self.visited).saturating_add(self.decoded_before.into());
+        let known = before.saturating_add(current);
+        let rest = u128::from(self.sum.used.total.saturating_sub(self.claimed));
+        let expected = rest.saturating_mul(known).checked_div(self.claimed.into()).unwrap_or(rest);
+        let number = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
+        let (bytes, total) = (number(before.saturating_add(done)), number(known.saturating_add(expected)));
+        (self.progress)(Progress { objects: self.objects, bytes, total });
     }
 }
 
@@ -143,6 +153,7 @@ impl Claims for Checker<'_> {
     fn visited(&mut self, _object: Address) {
         self.objects = self.objects.saturating_add(1);
         self.visited = self.claimed;
+        self.decoded_before = self.decoded;
         self.report_progress(0, 0);
     }
 
@@ -165,8 +176,16 @@ impl Check for NativeConnector {
             findings.add(of_error(None, &file.store.wrong_length(len)));
         }
         let mut report = |object: Option<Address>, problem: SpaceProblem<'_>| findings.add(of_problem(object, problem));
-        let mut checker =
-            Checker { sum: Sum::of(&file, &mut report)?, objects: 0, decoded: 0, claimed: 0, visited: 0, links: HashMap::new(), progress };
+        let mut checker = Checker {
+            sum: Sum::of(&file, &mut report)?,
+            objects: 0,
+            decoded: 0,
+            claimed: 0,
+            visited: 0,
+            decoded_before: 0,
+            links: HashMap::new(),
+            progress,
+        };
         claim_all(self, &file, if data { Depth::Elements } else { Depth::Structures }, &mut checker)?;
         // Groups in the lost part of a file that was cut have links, too.
         if cut.is_none() {

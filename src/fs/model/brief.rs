@@ -2,9 +2,20 @@
 
 use super::{AttributeBrief, ElementsBrief, ObjectBrief, ObjectModel};
 use crate::base::Result;
+use crate::connector::ObjectKind;
 use crate::present;
 
 impl ObjectModel {
+    /// Kind of the object, by its header.
+    pub fn kind(&self) -> Result<ObjectKind> {
+        self.read(|object| Ok(object.connector.info(object.id)?.kind))
+    }
+
+    /// True if the object is in another file.
+    pub fn is_external(&self) -> bool {
+        !self.id.is_own()
+    }
+
     /// What the object is. `chars`: most characters of its type and of its fill value. Costs a
     /// constant number of reads, and one for each part of its list of attributes.
     pub fn brief(&self, chars: usize) -> Result<ObjectBrief> {

@@ -7,6 +7,9 @@ use crate::fs::done::Invalidate;
 use crate::fs::retry::consistent;
 use crate::fs::types::{Creator, Entry, Errno, FsResult};
 
+/// A container, and a group in it with several hard links.
+pub type SharedGroup = (u64, u64);
+
 /// A link as the container stores it. Hard links of files are made by `link`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredLink {
@@ -40,11 +43,12 @@ impl ObjectModel {
         consistent(&self.models.mounted, find, |_| ()).map_err(without_reason)
     }
 
-    /// Identifies the group, if it has several hard links.
-    pub fn shared_group(&self) -> Result<Option<u64>> {
+    /// Identifies the container, among those that this process opened, and the group, if it has
+    /// several hard links.
+    pub fn shared_group(&self) -> Result<Option<SharedGroup>> {
         self.read(|object| {
             let info = object.connector.info(object.id)?;
-            Ok((object.id.is_own() && info.kind == ObjectKind::Group && info.links > 1).then(|| object.id.serial()))
+            Ok((object.id.is_own() && info.kind == ObjectKind::Group && info.links > 1).then(|| (self.models.number, object.id.serial())))
         })
     }
 

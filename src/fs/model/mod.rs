@@ -28,10 +28,11 @@ use crate::present;
 pub use crate::present::{AttributeBrief, ElementsBrief, ObjectBrief, cut};
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
 pub use differences::{Difference, ElementBytes};
-pub use links::StoredLink;
+pub use links::{SharedGroup, StoredLink};
 pub use print::{BARS, Dialect, Form, Statistics};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the objects of a file system share.
 pub(super) struct Models {
@@ -39,9 +40,19 @@ pub(super) struct Models {
     pub(super) namespace: Arc<Namespace>,
     pub(super) changes: Arc<ChangeLog>,
     pub(super) names: Arc<NameEditor>,
+    /// Distinguishes the containers that this process opened.
+    number: u64,
 }
 
+/// The next number of a container.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 impl Models {
+    /// Of a container that was opened just now.
+    pub(super) fn new(mounted: Arc<Mounted>, namespace: Arc<Namespace>, changes: Arc<ChangeLog>, names: Arc<NameEditor>) -> Models {
+        Models { mounted, namespace, changes, names, number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) }
+    }
+
     fn editor(&self) -> Result<&dyn Edit> {
         self.mounted.editor().map_err(without_reason)
     }
