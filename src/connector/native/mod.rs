@@ -447,11 +447,8 @@ impl Connector for NativeConnector {
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
         let _shared = self.shared();
         let dataset = self.dataset(id)?.dataset.clone();
-        Ok(dataset
-            .layout()
-            .stored_chunks()
-            .is_some()
-            .then(|| Arc::new(chunks::StoredChunks { dataset: dataset.clone() }) as Arc<dyn Chunks>))
+        let has_chunks = dataset.layout().stored_chunks().is_some();
+        Ok(has_chunks.then(|| Arc::new(chunks::StoredChunks { connector: self.this.clone(), id, dataset }) as Arc<dyn Chunks>))
     }
 
     fn stored(&self, id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {

@@ -25,6 +25,7 @@ mod tables;
 mod transactions;
 mod versions;
 mod view;
+mod zarr;
 
 pub use bytes::{Bytes, Text};
 pub use context::{Buffers, Context, Effects, Host};
@@ -60,6 +61,8 @@ pub static ALL: &[&dyn View] = &[
     &tables::TSV,
     &transactions::Tx,
     &versions::Versions,
+    &zarr::ZARR,
+    &zarr::ZARR2,
 ];
 
 /// The view of the root of a mount.
