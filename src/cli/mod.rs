@@ -35,6 +35,7 @@ pub(crate) mod file_commands;
 pub(crate) mod iod;
 mod iod_text;
 mod iod_versions;
+mod kerchunk;
 pub(crate) mod log;
 pub(crate) mod logging;
 pub(crate) mod ls;
@@ -99,6 +100,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Attr(args) => attr::attr(&args),
         Command::Cat(args) => cat::cat(&args),
         Command::Summary(args) => summary::summary(&args),
+        Command::Kerchunk(args) => kerchunk::kerchunk(&args),
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),

@@ -6,14 +6,13 @@ use std::ffi::OsString;
 
 /// Help of `h5dir`, which fits on a screen of 24 lines.
 const SCREEN: &str = "\
-{about}. {usage-heading} {usage}
-Commands:
+{about}. {usage-heading} {usage} Commands:
 {subcommands}
 Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 19] = [
+const EXAMPLES: [(&str, &[&str]); 20] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -45,6 +44,7 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
         ],
     ),
     ("summary", &["h5dir summary data.h5:/run1/temperature", "h5dir summary --select 0:10,: --json data.h5:/run1/temperature"]),
+    ("kerchunk", &["h5dir kerchunk data.h5 -o data.json", "h5dir kerchunk s3://bucket/x.h5 > x.json"]),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --log run.h5", "h5dir create --log --log-format=released run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),

@@ -309,6 +309,11 @@ pub trait Connector: Send + Sync {
     fn path_of(&self, _id: ObjectId) -> Option<Vec<u8>> {
         None
     }
+    /// Absolute path or URL of the one file that has its bytes; `None` = they are in several, or
+    /// their name is not known.
+    fn location(&self) -> Option<Vec<u8>> {
+        None
+    }
     /// Bytes by which elements refer to objects and to variable-length parts: 8 but in old files.
     fn reference_bytes(&self) -> u8 {
         8

@@ -67,4 +67,7 @@ pub use references::is_references_fact;
 pub use statistics::{BARS, Statistics, statistics};
 pub use table::{Dialect, Table, TableText};
 pub use values::{attribute_fits, attribute_raw, attribute_text};
-pub use zarr::{ChunkBytes, ZarrArray, ZarrFormat, array_document, attributes_document, group_document, is_dimension_only};
+pub use zarr::{
+    ChunkBytes, LeftOut, NodeName, References, ZarrArray, ZarrFormat, array_document, attributes_document, consolidated_document,
+    group_document, is_dimension_only,
+};

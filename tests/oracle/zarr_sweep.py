@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Containers as Zarr hierarchies: the views zarr and zarr2 as zarr-python, xarray and tensorstore read them, against h5py."""
+import json
 import os
 import shutil
 import subprocess
+import sys
 import warnings
 
 import h5py
@@ -15,6 +17,8 @@ warnings.filterwarnings("ignore")
 import xarray  # noqa: E402
 import zarr  # noqa: E402
 
+# Fixtures of other tests that a run reads.
+FIXTURES = 40
 FORMATS = {"zarr": 3, "zarr2": 2}
 NUMBERS = ("i1", "u1", "<i2", ">u2", "<i4", ">i4", "<u8", ">i8", "<f2", ">f2", "<f4", ">f4", "<f8", ">f8", "<c8", ">c16")
 FILTERS = {
@@ -162,6 +166,12 @@ def value_of(d):
 HIDDEN = {"other": {"null", "references", "lists"}}
 
 
+def node_name(name):
+    """A name in a hierarchy: as in the main tree, names of documents escaped."""
+    name = name.replace("%", "%25")
+    return "%%%02X" % ord(name[0]) + name[1:] if name in ("zarr.json", ".zgroup") else name
+
+
 def arrays(t, view, top, path):
     """Each dataset of a file as an array of zarr-python."""
     root = zarr.open_group(top, mode="r", zarr_format=FORMATS[view])
@@ -170,13 +180,14 @@ def arrays(t, view, top, path):
         f.visititems(lambda name, o: datasets.update({name: o}) if isinstance(o, h5py.Dataset) else None)
         for name, d in datasets.items():
             group, leaf = os.path.split(name)
-            if group == "odd names" and leaf in ("zarr.json", ".zgroup") or group.endswith("zarr.json") or len(leaf) > 255:
+            if "\\" in leaf or len(leaf) > 255:
+                # zarr-python takes a backslash for a slash; long names are cut.
                 continue
             if leaf in HIDDEN.get(group, ()):
                 t.check(name not in root, f"{view}: {name} is shown")
                 continue
             try:
-                got = root[name.replace("\\", "%5C") if 0 else name][()]
+                got = root["/".join(node_name(part) for part in name.split("/"))][()]
             except Exception as e:  # noqa: BLE001
                 t.check(False, f"{view}/{name}: {e!r}"[:300])
                 continue
@@ -257,6 +268,216 @@ def datasets(t, options, place, rng):
                         want = xarray.open_dataset(path, engine="h5netcdf", **more).load()
                         got = xarray.open_zarr(top, consolidated=False, zarr_format=FORMATS[view], chunks=None, **more).load()
                         equal_datasets(t, got, want, f"{name} {view} {group} decode={decode}")
+        text = os.path.join(place, name + ".json")
+        subprocess.run([options.bin, "kerchunk", path, "-o", text], check=True)
+        got = references(t, "/", text, place)
+        if got is not None:
+            equal_datasets(t, got, xarray.open_dataset(path, engine="h5netcdf").load(), f"{name} by references")
+
+
+READER = """
+import sys, warnings
+warnings.filterwarnings("ignore")
+import fsspec, pickle, xarray, zarr
+what, text, out = sys.argv[1:]
+if what == "arrays":
+    fs = fsspec.filesystem("reference", fo=text, asynchronous=True)
+    root = zarr.open_group(zarr.storage.FsspecStore(fs, read_only=True, path=""), mode="r", zarr_format=2, use_consolidated=False)
+    found = {name[:-8]: root[name[:-8]][()] for name in fs.references if name.endswith("/.zarray") and chr(92) not in name}
+else:
+    more = {"consolidated": False, "storage_options": {"fo": text, "remote_protocol": "file"}}
+    found = xarray.open_dataset("reference://", engine="zarr", backend_kwargs=more, chunks=None, group=what).load()
+assert "h5py" not in sys.modules, "h5py is in the process"
+pickle.dump(found, open(out, "wb"))
+"""
+
+
+def references(t, what, text, place):
+    """What a process without h5py reads by references."""
+    import pickle
+    out = os.path.join(place, "found.pickle")
+    done = subprocess.run([sys.executable, "-c", READER, what, text, out], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        t.check(False, f"{what} by references: {done.stderr.decode()[-600:]}")
+        return None if what != "arrays" else {}
+    with open(out, "rb") as f:
+        return pickle.load(f)
+
+
+def kerchunk(t, options, place, path):
+    """References in a view and by the command."""
+    text = os.path.join(place, "all.json")
+    done = subprocess.run([options.bin, "kerchunk", path, "-o", text], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    t.equal(done.returncode, 0, f"h5dir kerchunk: {done.stderr}")
+    t.check(b"other/lists" in done.stderr and b"other/references" in done.stderr, f"what is left out is named: {done.stderr}")
+    with open(text) as f:
+        refs = json.load(f)["refs"]
+    with harness.mounted(options.bin, path) as point:
+        with open(f"{point}/.h5dir/kerchunk.json") as f:
+            t.check(json.load(f)["refs"] == refs, "the view has other references than the command")
+    found = references(t, "arrays", text, place)
+    with h5py.File(path) as f:
+        for name, got in found.items():
+            if "%" not in name:
+                t.check(same(got, value_of(f[name])), f"by references: {name}: {got!r}"[:300])
+        stored = f["filters/deep/er/gzip sum <i4"].id
+        for i in range(stored.get_num_chunks()):
+            info = stored.get_chunk_info(i)
+            key = "filters/deep/er/gzip sum <i4/" + ".".join(str(o // c) for o, c in zip(info.chunk_offset, (16, 25)))
+            t.equal(refs[key], [path, info.byte_offset, info.size] if info.size > 512 else refs[key], f"reference {key}")
+    t.check(len(found) > 100, f"{len(found)} arrays by references")
+    user = os.path.join(place, "user block.h5")
+    with h5py.File(user, "w", userblock_size=1024) as f:
+        f.create_dataset("a", data=np.arange(5000), chunks=(1000,), compression="gzip")
+        f["b"] = np.arange(4000.0)
+    subprocess.run([options.bin, "kerchunk", user, "-o", text], check=True)
+    for name, got in references(t, "arrays", text, place).items():
+        t.check(same(got, np.arange(len(got))), f"after a user block: {name}")
+    piece = subprocess.run([options.bin, "kerchunk", "--url", "s3://x/y.h5", user + ":/"], check=True, stdout=subprocess.PIPE).stdout
+    urls = {v[0] for v in json.loads(piece)["refs"].values() if isinstance(v, list)}
+    t.equal(urls, {"s3://x/y.h5"}, "the URL that is wanted")
+    again = subprocess.run([options.bin, "kerchunk", user, "-o", user], stderr=subprocess.PIPE)
+    t.check(again.returncode == 2 and h5py.is_hdf5(user), "the file itself is not replaced")
+
+
+def copies(t, options, place, path):
+    """Copies of a view are stores of their own, of exact sizes; consolidated metadata; another reader."""
+    import tensorstore
+    with harness.mounted(options.bin, path) as point:
+        for view in FORMATS:
+            copy = os.path.join(place, "copy " + view)
+            shutil.rmtree(copy, ignore_errors=True)
+            subprocess.run(["cp", "-r", f"{point}/.h5dir/{view}", copy], check=True)
+            arrays(t, view, copy, path)
+            for top, _, names in os.walk(f"{point}/.h5dir/{view}"):
+                for name in names:
+                    at = os.path.join(top, name)
+                    t.equal(os.path.getsize(at), len(harness.read(at)), f"size of {at}")
+        for view, driver in (("zarr", "zarr3"), ("zarr2", "zarr")):
+            with h5py.File(path) as f:
+                names = [f"types/{kind} {dtype}" for kind in ("plain", "contiguous") for dtype in NUMBERS]
+                names += ["filters/deep/er/zstd <i4", "filters/deep/er/blosc <i4", "filters/deep/er/lz4 <i4", "fills/nan empty", "other/five"]
+                for name in names:
+                    store = {"driver": driver, "kvstore": {"driver": "file", "path": f"{point}/.h5dir/{view}/{name}"}}
+                    try:
+                        got = tensorstore.open(store, read=True).result().read().result()
+                    except Exception as e:  # noqa: BLE001
+                        t.check(False, f"tensorstore {view}/{name}: {e}"[:300])
+                        continue
+                    t.check(same(got, f[name][()]), f"tensorstore {view}/{name}")
+        with open(f"{point}/.h5dir/zarr2/.zmetadata") as f:
+            metadata = json.load(f)["metadata"]
+        for key, value in metadata.items():
+            with open(f"{point}/.h5dir/zarr2/{key}") as f:
+                t.equal(json.load(f), value, f"consolidated {key}")
+        with h5py.File(path) as f:
+            root = zarr.open_consolidated(f"{point}/.h5dir/zarr2", zarr_format=2)
+            t.check(same(root["other/big"][()], f["other/big"][()]), "an array of the consolidated hierarchy")
+        top = f"{point}/.h5dir/zarr/fills/nan"
+        t.equal(sorted(os.path.relpath(os.path.join(at, name), top) for at, _, names in os.walk(top) for name in names), ["c/1/1", "zarr.json"],
+                "only chunks that exist are listed")
+        for name in ("c/0/0", "c/9/9", "c/01/1", "c/1", "c/1/1/1", "d", "c/1/x"):
+            t.check(name == "c/1" or not os.path.exists(f"{top}/{name}"), f"{name} is there")
+        t.check(not os.path.exists(f"{point}/.h5dir/zarr/cycle") and not os.path.exists(f"{point}/.h5dir/zarr/odd names/up/up"), "a cycle is shown")
+
+
+def changed(t, options, place):
+    """Views follow the changes of a mount."""
+    path = os.path.join(place, "changed.h5")
+    with h5py.File(path, "w") as f:
+        f.create_dataset("gzip", data=np.arange(100, dtype="<i4").reshape(10, 10), chunks=(4, 4), compression="gzip")
+        f.create_dataset("sparse", (40,), "<f8", chunks=(10,), fillvalue=np.nan)
+        f["plain"] = np.arange(10.0)
+    with harness.mounted(options.bin, path, "--read-write") as point:
+        for step in range(3):
+            for name, dtype, at in (("gzip", "<i4", 4 * (5 + 11 * step)), ("plain", "<f8", 8 * step), ("sparse", "<f8", 8 * (3 + 10 * step))):
+                with open(f"{point}/{name}", "r+b") as f:
+                    f.seek(at)
+                    f.write(np.array([-7 - step], dtype).tobytes())
+            if step == 1:
+                os.sync()
+            for view in FORMATS:
+                root = zarr.open_group(f"{point}/.h5dir/{view}", mode="r", zarr_format=FORMATS[view])
+                for name, dtype in (("gzip", "<i4"), ("plain", "<f8"), ("sparse", "<f8")):
+                    want = np.frombuffer(harness.read(f"{point}/{name}"), dtype)
+                    t.check(same(root[name][()].ravel(), want), f"{view}/{name} after change {step}: {root[name][()]}"[:300])
+        t.check(not os.path.exists(f"{point}/.h5dir/kerchunk.json"), "places of chunks that change are shown")
+        os.mkdir(f"{point}/new")
+        shutil.copy(f"{point}/plain", f"{point}/new/file")
+        root = zarr.open_group(f"{point}/.h5dir/zarr", mode="r")
+        t.check(bytes(root["new/file"][()]) == harness.read(f"{point}/plain"), "a new file is an array")
+
+
+def container(t, options, place, path):
+    """A container in an object store."""
+    store = os.path.join(place, "store")
+    shutil.rmtree(store, ignore_errors=True)
+    subprocess.run([options.bin, "create", f"iod:{store}"], check=True)
+    subprocess.run([options.bin, "cp", "-r", *[f"{path}:/{name}" for name in ("types", "fills", "other", "edges")], f"iod:{store}:/"],
+                   stderr=subprocess.DEVNULL, check=False)
+    with harness.mounted(options.bin, f"iod:{store}") as point, h5py.File(path) as f:
+        t.check(not os.path.exists(f"{point}/.h5dir/kerchunk.json"), "a container has no places in one file")
+        for view in FORMATS:
+            root = zarr.open_group(f"{point}/.h5dir/{view}", mode="r", zarr_format=FORMATS[view])
+            found = {name: a for name, a in root.members(max_depth=None) if isinstance(a, zarr.Array)}
+            t.check(len(found) > 60, f"{view} of a container: {len(found)} arrays")
+            for name, a in found.items():
+                t.check(same(a[()], value_of(f[name])), f"container {view}/{name}: {a[()]!r}"[:300])
+
+
+def corpus(t, options, rng):
+    """Numbers of files of other tests."""
+    paths = []
+    for at, _, names in os.walk(os.path.join(harness.TOP, "tests", "fixtures")):
+        paths += [os.path.join(at, name) for name in names if os.path.getsize(os.path.join(at, name)) < 1 << 19]
+    # libhdf5 does not know the log of a file.
+    paths = [path for path in sorted(paths) if h5py.is_hdf5(path) and "log" not in os.path.basename(path)]
+    t.check(len(paths) > FIXTURES, f"{len(paths)} fixtures")
+    for path in rng.choice(paths, FIXTURES, replace=False):
+        one_file(t, options, str(path))
+
+
+def numbers_of(f):
+    """Datasets of numbers that h5py reads: name and values."""
+    names = []
+    try:
+        f.visit(names.append)
+    except RuntimeError:
+        return
+    for name in names:
+        try:
+            d = f[name]
+            if isinstance(d, h5py.Dataset) and d.shape is not None and d.dtype.kind in "iufcb" and d.size <= 1 << 20:
+                yield name, d, d[()]
+        except (KeyError, OSError, ValueError, TypeError, RuntimeError):
+            pass
+
+
+def one_file(t, options, path):
+    try:
+        f = h5py.File(path)
+    except OSError:
+        return
+    with f, harness.mounted(options.bin, path) as point:
+        for name, d, want in numbers_of(f):
+            for view in FORMATS:
+                at = f"{point}/.h5dir/{view}/{name}"
+                if not os.path.isdir(at):
+                    # netCDF keeps dimensions in datasets; numpy has a notation for more types.
+                    hidden = b"not a netCDF variable" in np.bytes_(d.attrs.get("NAME", b"")) if "NAME" in d.attrs else False
+                    t.check(hidden or not os.path.exists(f"{point}/.h5dir/npy/{name}.npy"), f"{path}: {view}/{name} is not shown")
+                    continue
+                try:
+                    harness.read(f"{point}/{name}")
+                except OSError:
+                    # Elements in files that this mount may not read.
+                    continue
+                try:
+                    got = zarr.open_array(zarr.storage.LocalStore(at, read_only=True), mode="r", zarr_format=FORMATS[view])[()]
+                except Exception as e:  # noqa: BLE001
+                    t.check(False, f"{path}: {view}/{name}: {e!r}"[:400])
+                    continue
+                t.check(same(got, want), f"{path}: {view}/{name}: {got!r}, not {want!r}"[:400])
 
 
 def main():
@@ -271,6 +492,11 @@ def main():
                 arrays(t, view, f"{point}/.h5dir/{view}", path)
                 attributes(t, view, f"{point}/.h5dir/{view}")
         datasets(t, options, place, rng)
+        copies(t, options, place, path)
+        kerchunk(t, options, place, path)
+        changed(t, options, place)
+        container(t, options, place, path)
+        corpus(t, options, rng)
     t.finish()
 
 

@@ -69,6 +69,7 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -477,6 +478,11 @@ impl Connector for NativeConnector {
     fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
         let _shared = self.shared();
         self.path_from_root(id)
+    }
+
+    fn location(&self) -> Option<Vec<u8>> {
+        let file = self.file(0).ok()?;
+        portable::location(&file).map(|path| path.into_os_string().into_vec())
     }
 
     fn reference_bytes(&self) -> u8 {

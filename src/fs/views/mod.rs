@@ -14,6 +14,7 @@ mod exact;
 mod found;
 mod generated;
 mod json;
+mod kerchunk;
 mod links;
 mod main;
 mod map;
@@ -34,6 +35,7 @@ pub use links::new_link_name;
 pub use metrics::{label, page as measurements};
 pub use transactions::TREE;
 pub use view::{Child, Class, EditView, Inode, Item, Owned};
+pub use zarr::name_of_node;
 
 use crate::base::Result;
 use crate::connector::ObjectId;
@@ -51,6 +53,7 @@ pub static ALL: &[&dyn View] = &[
     &found::Found,
     &json::Json,
     &tables::JSON_LINES,
+    &kerchunk::Kerchunk,
     &generated::LOG,
     &generated::METRICS,
     &npy::Npy,

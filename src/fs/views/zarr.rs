@@ -6,10 +6,10 @@
 use super::bytes::{Bytes, Text, copy};
 use super::context::Context;
 use super::links::LinkView;
-use super::view::{Child, Class, Extent, Inode, Item, View, Visit};
+use super::view::{Child, Class, Extent, Inode, Item, Owned, View, Visit};
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
-use crate::fs::name::{NAME_MAX, file_name_escaped, file_name_within};
+use crate::fs::name::{file_name, file_name_escaped};
 use crate::present::{self, ChunkBytes, ZarrArray, ZarrFormat};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -23,6 +23,12 @@ const ARRAYS_MAX: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 const MADE_BYTES_MAX: usize = 16 << 20;
 /// Positions of documents in directories of groups begin here; those of links are smaller.
 const FIRST_DOCUMENT: u64 = 1 << 62;
+/// Position of `.zmetadata` in the directory of the mounted group.
+const AFTER_DOCUMENTS: u64 = FIRST_DOCUMENT + 16;
+/// All documents of version 2 in one.
+const CONSOLIDATED: &[u8] = b".zmetadata";
+/// Depth of the directory of the mounted group.
+const ROOT_DEPTH: usize = 2;
 /// The directory of the chunks of version 3.
 const CHUNKS: &[u8] = b"c";
 
@@ -42,24 +48,38 @@ pub static ZARR: Zarr = Zarr { name: "zarr", format: ZarrFormat::V3, of_group: &
 pub static ZARR2: Zarr =
     Zarr { name: "zarr2", format: ZarrFormat::V2, of_group: &[".zgroup", ".zattrs"], of_array: &[".zarray", ".zattrs"] };
 
-/// The last chunk that was made as a whole, of a container that stays as it is.
+/// The last chunk that was made as a whole.
 type Made = (ObjectId, ZarrFormat, Vec<u64>, Arc<Vec<u8>>);
 
-/// What is kept of a container that stays as it is.
+/// What is kept of a state of a container that the mount does not change.
 struct Kept {
+    state: Mutex<u64>,
     arrays: Mutex<LruCache<(ObjectId, ZarrFormat), Arc<ZarrArray>>>,
     made: Mutex<Option<Made>>,
+    /// `.zmetadata` of a group, if it has one.
+    consolidated: Mutex<Option<(ObjectId, Option<Arc<Vec<u8>>>)>>,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Kept { arrays: Mutex::new(LruCache::new(ARRAYS_MAX)), made: Mutex::new(None) }
+        Kept { state: Mutex::new(0), arrays: Mutex::new(LruCache::new(ARRAYS_MAX)), made: Mutex::new(None), consolidated: Mutex::new(None) }
     }
 }
 
-/// True if the container is not changed while it is mounted.
-fn stays(cx: &Context<'_>) -> bool {
-    !cx.changing && cx.connector.follow().is_none()
+/// What is kept of the state that is shown; `None`: the mount changes the container.
+fn kept(cx: &Context<'_>) -> Option<Arc<Kept>> {
+    if cx.changing {
+        return None;
+    }
+    let (kept, now) = (cx.buffers.get::<Kept>(), cx.connector.follow().map_or(0, |follow| follow.state()));
+    let mut state = kept.state.lock();
+    if *state != now {
+        kept.arrays.lock().clear();
+        (*kept.made.lock(), *kept.consolidated.lock()) = (None, None);
+        *state = now;
+    }
+    drop(state);
+    Some(kept)
 }
 
 /// The coordinate in a name: one spelling for each, without sign or leading zero.
@@ -67,6 +87,16 @@ fn coordinate(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let n: u64 = text.parse().ok()?;
     (n.to_string() == text).then_some(n)
+}
+
+/// True for names of documents.
+fn is_reserved(name: &[u8]) -> bool {
+    matches!(name, b"zarr.json" | b".zgroup" | b".zarray" | b".zattrs" | b".zmetadata")
+}
+
+/// Name in a hierarchy of what the link `link_name` leads to.
+pub fn name_of_node(link_name: &[u8]) -> Vec<u8> {
+    if is_reserved(link_name) { file_name_escaped(link_name) } else { file_name(link_name).into_owned() }
 }
 
 /// The array `id`, which is there.
@@ -77,21 +107,14 @@ fn open_array(connector: &Arc<dyn Connector>, id: ObjectId, format: ZarrFormat) 
 
 impl Zarr {
     fn array(&self, cx: &Context<'_>, id: ObjectId) -> Result<Arc<ZarrArray>> {
-        if !stays(cx) {
-            return open_array(cx.connector, id, self.format);
-        }
-        let (kept, key) = (cx.buffers.get::<Kept>(), (id, self.format));
+        let Some(kept) = kept(cx) else { return open_array(cx.connector, id, self.format) };
+        let key = (id, self.format);
         if let Some(array) = kept.arrays.lock().get(&key) {
             return Ok(array.clone());
         }
         let array = open_array(cx.connector, id, self.format)?;
         kept.arrays.lock().put(key, array.clone());
         Ok(array)
-    }
-
-    /// True for names of documents.
-    fn is_reserved(name: &[u8]) -> bool {
-        matches!(name, b"zarr.json" | b".zgroup" | b".zarray" | b".zattrs" | b".zmetadata")
     }
 
     fn file(&'static self, id: ObjectId, key: &[u8], name: &[u8]) -> Child {
@@ -130,16 +153,31 @@ impl Zarr {
         self.coordinates(key).filter(|chunk| chunk.len() == array.rank())
     }
 
+    /// `.zmetadata` of the mounted group `group`; `None`: it has none, or a part of it
+    /// cannot be read. Only of a mount that changes nothing: the whole container is read.
+    fn consolidated(&self, cx: &Context<'_>, group: ObjectId) -> Option<Arc<Vec<u8>>> {
+        let kept = kept(cx).filter(|_| self.format == ZarrFormat::V2)?;
+        if let Some((of, text)) = &*kept.consolidated.lock()
+            && *of == group
+        {
+            return text.clone();
+        }
+        // Of a damaged hierarchy, readers look for the documents one by one.
+        let text = present::consolidated_document(cx.connector, group, name_of_node).ok().flatten().map(Arc::new);
+        *kept.consolidated.lock() = Some((group, text.clone()));
+        text
+    }
+
     /// How a link of a group is shown; `None`: not at all.
     fn shown(child: Child) -> Option<Child> {
         if child.item.class == Class::Symlink {
             return None;
         }
-        if !Self::is_reserved(&child.name) {
+        if !is_reserved(&child.name) {
             return Some(child);
         }
         let link_name = child.link_name.unwrap_or_else(|| child.name.clone().into());
-        Some(Child { name: file_name_escaped(&link_name), link_name: Some(link_name), item: child.item })
+        Some(Child { name: name_of_node(&link_name), link_name: Some(link_name), item: child.item })
     }
 
     /// The child of a directory of chunks, or of an array, that continues `prefix` by `n`.
@@ -218,13 +256,14 @@ impl Zarr {
             b"zarr.json" | b".zgroup" => present::group_document(&**cx.connector, id, self.format)?,
             b".zattrs" if is_array => present::attributes_document(&**cx.connector, id, Some(&*self.array(cx, id)?))?,
             b".zattrs" => present::attributes_document(&**cx.connector, id, None)?,
+            b".zmetadata" => self.consolidated(cx, id).map_or_else(Vec::new, |text| text.to_vec()),
             _ => return Ok(None),
         }))
     }
 
     /// The bytes of a chunk, those that are made from what is kept.
     fn chunk(&self, cx: &Context<'_>, array: &ZarrArray, id: ObjectId, chunk: &[u64]) -> Result<Option<Source>> {
-        let kept = stays(cx).then(|| cx.buffers.get::<Kept>());
+        let kept = kept(cx);
         if let Some(kept) = &kept
             && let Some((of, format, at, bytes)) = &*kept.made.lock()
             && (*of, *format, at.as_slice()) == (id, self.format, chunk)
@@ -289,7 +328,12 @@ impl View for Zarr {
         self.group(group)
     }
 
-    fn names_targets(&self) -> bool {
+    /// `.zmetadata` has the attributes of all objects.
+    fn owned(&self, _cx: &Context<'_>, item: &Item) -> Option<Owned> {
+        (item.key() == CONSOLIDATED).then_some(Owned { by: None, mode: 0o400 })
+    }
+
+    fn names_parts_of_bytes(&self) -> bool {
         true
     }
 
@@ -299,8 +343,10 @@ impl View for Zarr {
             if self.of_group.iter().any(|document| document.as_bytes() == name) {
                 return Ok(Some(self.file(group, name, name)));
             }
-            let show = |n: &[u8]| if Self::is_reserved(n) { file_name_escaped(n) } else { file_name_within(n, NAME_MAX).into_owned() };
-            return Ok(self.lookup_shown(cx, dir, group, name, &show)?.and_then(Self::shown));
+            if name == CONSOLIDATED && dir.depth() == ROOT_DEPTH {
+                return Ok(self.consolidated(cx, group).map(|_| self.file(group, name, name)));
+            }
+            return Ok(self.lookup_shown(cx, dir, group, name, &name_of_node)?.and_then(Self::shown));
         }
         if let Some(id) = item.object() {
             return self.lookup_in_array(cx, id, name);
@@ -324,8 +370,11 @@ impl View for Zarr {
         }
         for (next, name) in (FIRST_DOCUMENT.saturating_add(1)..).zip(self.of_group).filter(|(next, _)| *next > start) {
             if f(self.file(group, name.as_bytes(), name.as_bytes()), next).is_break() {
-                break;
+                return Ok(());
             }
+        }
+        if start < AFTER_DOCUMENTS && dir.depth() == ROOT_DEPTH && self.consolidated(cx, group).is_some() {
+            let _ = f(self.file(group, CONSOLIDATED, CONSOLIDATED), AFTER_DOCUMENTS);
         }
         Ok(())
     }
@@ -358,7 +407,7 @@ impl View for Zarr {
         let Some(chunk) = self.chunk_of(&array, item.key()) else { return Ok(None) };
         let source = self.chunk(cx, &array, id, &chunk)?.unwrap_or(Source::Readable(0));
         let file = Chunk { connector: cx.connector.clone(), id, format: self.format, chunk, array, source };
-        Ok(Some(if stays(cx) { Box::new(file) } else { Box::new(LiveChunk(file)) }))
+        Ok(Some(if cx.changing { Box::new(LiveChunk(file)) } else { Box::new(file) }))
     }
 }
 

@@ -1,11 +1,11 @@
 //! A dataset as an array.
 
-use super::{FILL_VALUE, ZarrFormat};
 use super::attributes::one_value;
 use super::codecs::codecs;
 use super::dimensions::has_scales;
 use super::dtype::{Kind, ZarrType, zarr_type};
 use super::grid::Grid;
+use super::{FILL_VALUE, ZarrFormat};
 use crate::base::{Address, Error, Result};
 use crate::connector::{Chunks, Connector, Content, DatasetInfo, Fill, Form, ObjectId};
 use crate::present::json::Json;

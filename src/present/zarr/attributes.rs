@@ -11,8 +11,8 @@
 //! Compounds, references, sequences, complex numbers and opaque bytes are left out, and what HDF5
 //! and netCDF keep in attributes for themselves.
 
-use super::{DOCUMENT_BYTES_MAX, FILL_VALUE, ZarrFormat};
 use super::dtype::base64_text;
+use super::{DOCUMENT_BYTES_MAX, FILL_VALUE, ZarrFormat};
 use crate::base::datatype::{Class, Datatype};
 use crate::base::value::Elements;
 use crate::base::variable_form::until_nul;

@@ -119,6 +119,26 @@ impl ZarrArray {
         }))
     }
 
+    /// First byte in the file of a chunk whose bytes are stored as they are; `None`: they are in no
+    /// file, or not in one piece.
+    pub(super) fn offset_of(&self, chunk: &[u64]) -> Result<Option<u64>> {
+        let Some(scaled) = self.scaled(chunk) else { return Ok(None) };
+        if let Some(chunks) = &self.chunks {
+            let is_stored = matches!(self.source(scaled)?, Some(Source::Stored(_)));
+            return Ok(if is_stored { chunks.place(scaled)?.and_then(|place| place.offset) } else { None });
+        }
+        let run = self.grid.run(scaled, 0);
+        let Some((start, first)) = self.contiguous_at().zip(run.first) else { return Ok(None) };
+        let is_whole = run.len == self.grid.chunk_elements();
+        Ok(start.checked_add(first.saturating_mul(self.element_size())).filter(|_| is_whole))
+    }
+
+    /// First byte of a contiguous dataset whose elements are those of the array.
+    pub(super) fn contiguous_at(&self) -> Option<u64> {
+        let plain = self.dtype.kind != Kind::Text && self.dtype.segments.is_empty() && self.info.filters.is_empty();
+        self.info.offset.filter(|_| plain && self.chunks.is_none() && !self.info.is_elsewhere)
+    }
+
     /// The number of a chunk in row-major order; `None`: there is none, or 2^63 come before it.
     pub fn number_of(&self, chunk: &[u64]) -> Option<u64> {
         let scaled = self.scaled(chunk)?;

@@ -5,21 +5,28 @@
 //! dimensions  names of dimensions           attributes  attributes as JSON
 //! array       a dataset as an array         grid        chunks and the bytes of elements
 //! metadata    the documents                 chunk       which chunks there are, and their bytes
+//! walk        groups and arrays             consolidated, kerchunk    all of them as one text
 //! ```
 
 mod array;
 mod attributes;
 mod chunk;
 mod codecs;
+mod consolidated;
 mod dimensions;
 mod dtype;
 mod grid;
+mod kerchunk;
 mod metadata;
+mod walk;
 
 pub use array::ZarrArray;
 pub use chunk::ChunkBytes;
+pub use consolidated::consolidated_document;
 pub use dimensions::is_dimension_only;
+pub use kerchunk::{LeftOut, References};
 pub use metadata::{array_document, attributes_document, group_document};
+pub use walk::NodeName;
 
 /// A version of the Zarr format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
