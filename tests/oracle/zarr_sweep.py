@@ -223,6 +223,19 @@ def netcdf(path, rng):
     data.to_netcdf(path, engine="h5netcdf", encoding=encoding, unlimited_dims=["time"])
 
 
+def masked(path, rng):
+    """What h5py writes for netCDF: a `_FillValue` that is not the fill value, and scales."""
+    with h5py.File(path, "w") as f:
+        f["x"] = np.arange(12.0)
+        f["x"].make_scale("x")
+        for name, dtype, fill, attribute in (("zero", "f4", None, -1.0), ("other", "i4", 7, 9), ("same", "i2", 5, 5), ("plain", "i4", 7, None)):
+            d = f.create_dataset(name, (12,), dtype, chunks=(4,), fillvalue=fill, compression="gzip")
+            d[4:8] = [1, 9, 7, -1]
+            d.dims[0].attach_scale(f["x"])
+            if attribute is not None:
+                d.attrs["_FillValue"] = np.array([attribute], dtype)
+
+
 def netcdf_c(path, rng):
     import netCDF4
     with netCDF4.Dataset(path, "w") as f:
@@ -256,7 +269,7 @@ def equal_datasets(t, got, want, what):
 
 def datasets(t, options, place, rng):
     """xarray opens a view as it opens the file."""
-    for name, write in (("xarray.nc", netcdf), ("netcdf.nc", netcdf_c)):
+    for name, write in (("xarray.nc", netcdf), ("netcdf.nc", netcdf_c), ("masked.nc", masked)):
         path = os.path.join(place, name)
         write(path, rng)
         with harness.mounted(options.bin, path) as point:

@@ -29,11 +29,17 @@ pub struct ZarrArray {
     pub(super) codecs: Option<Vec<Json>>,
     /// An element of the dataset that was never written.
     pub(super) fill: Vec<u8>,
-    /// The attribute `_FillValue` as an element, in version 2.
+    /// The attribute `_FillValue` as an element, in version 2, if it is the fill value.
     pub(super) mask: Option<Vec<u8>>,
     /// It may belong to netCDF, where the fill value of version 2 is `_FillValue`.
     masks: bool,
     content: OnceLock<Arc<dyn Content>>,
+}
+
+/// True for the same element; none stands for zeros.
+fn is_same_fill(a: &[u8], b: &[u8]) -> bool {
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
+    a == b || (is_zero(a) && is_zero(b))
 }
 
 impl ZarrArray {
@@ -59,12 +65,12 @@ impl ZarrArray {
             Fill::Value(bytes) if bytes.len() == element => bytes.clone(),
             _ => Vec::new(),
         };
-        let mask = if format == ZarrFormat::V2 && dtype.kind != Kind::Text {
-            one_value(&**connector, id, FILL_VALUE, &info.datatype)?
-        } else {
-            None
-        };
-        let masks = format == ZarrFormat::V2 && dtype.kind != Kind::Text && has_scales(&**connector, id)?;
+        let (mut mask, mut masks) = (None, false);
+        if format == ZarrFormat::V2 && dtype.kind != Kind::Text {
+            let found = one_value(&**connector, id, FILL_VALUE, &info.datatype)?;
+            masks = found.is_some() || has_scales(&**connector, id)?;
+            mask = found.filter(|found| is_same_fill(found, &fill));
+        }
         Ok(Some(ZarrArray {
             connector: connector.clone(),
             id,
@@ -94,9 +100,14 @@ impl ZarrArray {
     /// True if chunks that were never written are shown: readers would take another value for their
     /// elements.
     pub(super) fn shows_all(&self) -> bool {
-        let zero = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
         let read = self.fill_of_v2().unwrap_or_default();
-        self.format == ZarrFormat::V2 && self.dtype.kind != Kind::Text && read != self.fill && !(zero(read) && zero(&self.fill))
+        self.format == ZarrFormat::V2 && self.dtype.kind != Kind::Text && !is_same_fill(read, &self.fill)
+    }
+
+    /// Makes [`ZarrArray::shows_all`] false: xarray takes elements that were never written for
+    /// missing ones.
+    pub(super) fn show_written(&mut self) {
+        self.masks = false;
     }
 
     /// Number of dimensions of the array.

@@ -25,6 +25,8 @@ use std::sync::Arc;
 const SHORT_CHUNK_BYTES: u64 = 512;
 /// Most bytes of an array whose chunks cannot be referred to.
 const INLINE_ARRAY_BYTES_MAX: u64 = 16 << 20;
+/// Most chunks of an array all of whose chunks are there, also those that were never written.
+const SHOWN_CHUNKS_MAX: u64 = 1 << 16;
 /// Bytes of a piece of the text, about.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -130,7 +132,11 @@ impl References {
     }
 
     /// Begins an array.
-    fn array(&mut self, path: Vec<u8>, array: Box<ZarrArray>, out: &mut Vec<u8>) {
+    fn array(&mut self, path: Vec<u8>, mut array: Box<ZarrArray>, out: &mut Vec<u8>) {
+        let chunks = array.grid.counts().iter().fold(1u64, |n, count| n.saturating_mul(*count));
+        if chunks > SHOWN_CHUNKS_MAX && array.shows_all() {
+            array.show_written();
+        }
         let documents = || {
             let reason = "its chunks cannot be referred to, and it is too large for base64";
             if !array.is_referable() && !array.is_short()? {
