@@ -38,6 +38,7 @@ mod hints;
 pub(crate) mod iod;
 mod iod_text;
 mod iod_versions;
+mod kerchunk;
 pub(crate) mod located;
 pub(crate) mod log;
 pub(crate) mod logging;
@@ -105,6 +106,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Cat(args) => cat::cat(&args),
         Command::Find(args) => find::find(&args),
         Command::Summary(args) => summary::summary(&args),
+        Command::Kerchunk(args) => kerchunk::kerchunk(&args),
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),

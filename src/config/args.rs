@@ -82,6 +82,9 @@ pub(crate) enum Command {
     /// Show statistics of the numbers of a dataset without mounting
     #[command(after_help = EXIT_CODES)]
     Summary(super::attr_args::SummaryArgs),
+    /// Print where chunks are, for fsspec, Zarr and xarray
+    #[command(after_help = EXIT_CODES)]
+    Kerchunk(super::attr_args::KerchunkArgs),
     /// Compare HDF5 objects with each other or with local files
     Diff(super::side_args::DiffArgs),
     /// Check or show configuration files

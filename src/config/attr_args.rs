@@ -1,8 +1,9 @@
-//! Arguments of `h5dir attr` and `h5dir summary`.
+//! Arguments of `h5dir attr`, `h5dir summary` and `h5dir kerchunk`.
 
 use super::side_args::ExternalArgs;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Arguments of `h5dir attr`.
 #[derive(Debug, Args)]
@@ -73,4 +74,24 @@ pub(crate) enum AttrCommand {
         /// The attribute
         name: OsString,
     },
+}
+
+/// Arguments of `h5dir kerchunk`.
+#[derive(Debug, Args)]
+pub(crate) struct KerchunkArgs {
+    #[command(flatten)]
+    /// Which other files are read.
+    pub(crate) external: ExternalArgs,
+
+    /// Write into this file, which is replaced [default: standard output]
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// What the references call the file [default: its absolute path or its URL]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<OsString>,
+
+    /// The HDF5 file, or a group of it
+    #[arg(value_name = "FILE[:/GROUP]")]
+    pub(crate) file: OsString,
 }

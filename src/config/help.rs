@@ -14,7 +14,7 @@ Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 20] = [
+const EXAMPLES: [(&str, &[&str]); 21] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -54,6 +54,7 @@ const EXAMPLES: [(&str, &[&str]); 20] = [
             "h5dir find data.h5:/run1 -type d -print0 | xargs -0 -n 1 h5dir summary",
         ],
     ),
+    ("kerchunk", &["h5dir kerchunk data.h5 -o data.json", "h5dir kerchunk s3://bucket/x.h5 > x.json"]),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --log run.h5", "h5dir create --log --log-format=released run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),

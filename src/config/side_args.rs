@@ -41,7 +41,7 @@ Exit codes:
   2  trouble: a side cannot be read, or wrong usage";
 
 /// Which files that HDF5 files name are read, and which version of containers.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ExternalArgs {
     /// Read files that the HDF5 files name, beneath their directories or --external-root; 'all':
     /// hidden ones, too

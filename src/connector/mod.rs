@@ -169,6 +169,19 @@ pub trait Content: Send + Sync {
     fn read_ahead(&self, at: u64, from: u64) -> u64;
 }
 
+/// Where the stored bytes of a chunk are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkPlace {
+    /// Their number.
+    pub len: u64,
+    /// Bit i set: filter i was not applied. `None`: they are outdated, the chunk was changed since
+    /// and is not stored yet.
+    pub mask: Option<u32>,
+    /// First byte in the file of the dataset, counted from its begin, user block included. `None`:
+    /// they are in no such file.
+    pub offset: Option<u64>,
+}
+
 /// What the chunks view shows of a dataset.
 pub trait Chunks: Send + Sync {
     /// Rank: coordinates per chunk name.
@@ -177,6 +190,13 @@ pub trait Chunks: Send + Sync {
     fn stored_len(&self, scaled: &[u64]) -> Result<Option<u64>>;
     /// Fills the front of `buf` with stored bytes.
     fn read(&self, scaled: &[u64], offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// True if what is stored of a chunk is its elements, the filters applied, and nothing else.
+    fn is_portable(&self) -> bool;
+    /// Where a chunk is stored; `None` = not allocated. Errors: also more bytes than a chunk can
+    /// have, or bytes past the end of the file.
+    fn place(&self, scaled: &[u64]) -> Result<Option<ChunkPlace>>;
+    /// Coordinates of the first allocated chunk at `scaled` or after it in row-major order.
+    fn next(&self, scaled: &[u64]) -> Result<Option<Vec<u64>>>;
     /// Allocated chunks from position `start` (0 = first): coordinates, stored bytes, next
     /// position.
     fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
@@ -292,6 +312,11 @@ pub trait Connector: Send + Sync {
     }
     /// A path of an object from the root of its file; `None` = it has none, or is not found.
     fn path_of(&self, _id: ObjectId) -> Option<Vec<u8>> {
+        None
+    }
+    /// Absolute path or URL of the one file that has its bytes; `None` = they are in several, or
+    /// their name is not known.
+    fn location(&self) -> Option<Vec<u8>> {
         None
     }
     /// Bytes by which elements refer to objects and to variable-length parts: 8 but in old files.

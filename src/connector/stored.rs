@@ -9,7 +9,7 @@ use crate::filter::{Pipeline, fletcher32};
 use std::path::PathBuf;
 
 /// Largest chunk that is moved as a whole, bytes.
-pub(crate) const MOVED_CHUNK_MAX_BYTES: u64 = 256 << 20;
+pub const MOVED_CHUNK_MAX_BYTES: u64 = 256 << 20;
 /// Chunks of one batch.
 pub(crate) const BATCH_CHUNKS_MAX: usize = 4096;
 /// Bytes of a stored piece of a dataset without chunks, about.
@@ -130,6 +130,14 @@ impl ChunkStorage {
         let most = if self.filters.is_empty() { whole } else { whole.saturating_mul(2).saturating_add(STORED_SLACK_BYTES) };
         if bytes.len() as u64 > most { Err(unlike()) } else { Ok(()) }
     }
+}
+
+/// A chunk in stored form, with all filters applied, also those that are optional. Errors: a filter
+/// has no encoder, or declines.
+pub fn encoded(filters: &[FilterSpec], chunk: Vec<u8>) -> Result<Vec<u8>> {
+    let filters = filters.iter().map(|f| FilterSpec { flags: 0, ..f.clone() }).collect();
+    let failed = |e| Error::refused(libc::EOPNOTSUPP, format!("the chunk cannot be encoded with all filters: {e}"));
+    Pipeline { filters }.encode(chunk).map(|(bytes, _)| bytes).map_err(failed)
 }
 
 #[cfg(test)]

@@ -359,7 +359,8 @@ impl Operations for ContainerFs {
     }
 
     fn is_volatile(&self, ino: Ino) -> bool {
-        self.namespace.nodes.get(ino).is_some_and(|node| node.item.view.is_volatile())
+        let view = self.namespace.nodes.get(ino).map(|node| node.item.view);
+        view.is_some_and(|view| view.is_volatile() || self.mounted.changing && view.names_parts_of_bytes())
     }
 
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: OpenMode) -> Done<usize> {

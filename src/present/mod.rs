@@ -36,6 +36,7 @@ mod tests;
 mod text_tests;
 pub(crate) mod value;
 mod values;
+mod zarr;
 
 /// The parsers that fuzz targets call.
 #[cfg(fuzzing)]
@@ -66,3 +67,7 @@ pub use references::is_references_fact;
 pub use statistics::{BARS, Statistics, statistics};
 pub use table::{Dialect, Table, TableText};
 pub use values::{attribute_fits, attribute_raw, attribute_text};
+pub use zarr::{
+    ChunkBytes, LeftOut, NodeName, References, ZarrArray, ZarrFormat, array_document, attributes_document, consolidated_document,
+    group_document, is_dimension_only,
+};

@@ -160,7 +160,7 @@ fn compound(c: &Compound, size: u32) -> Option<NumpyDtype> {
 
 impl NumpyDtype {
     /// Size of an element, bytes; 0 if it is not known.
-    fn itemsize(&self) -> u64 {
+    pub fn itemsize(&self) -> u64 {
         match self {
             // "|S10", "<f8": the size follows the letter; dates have 8 bytes.
             NumpyDtype::Plain(s) => {

@@ -13,7 +13,24 @@ fn the_control_directory_is_not_listed_but_can_be_entered() {
     assert!(!mount.names("").contains(&".h5dir".to_owned()));
     assert_eq!(
         mount.names(".h5dir"),
-        ["attrs", "chunks", "csv", "defined", "exact", "json", "jsonl", "log", "metrics", "npy", "status", "text", "tsv"]
+        [
+            "attrs",
+            "chunks",
+            "csv",
+            "defined",
+            "exact",
+            "json",
+            "jsonl",
+            "kerchunk.json",
+            "log",
+            "metrics",
+            "npy",
+            "status",
+            "text",
+            "tsv",
+            "zarr",
+            "zarr2"
+        ]
     );
     assert!(!mount.path("group/.h5dir").exists(), "only at the root");
     let found = shell(mount.place.dir(), "find mnt -name .h5dir | wc -l; cd mnt/.h5dir/exact/group && ls");

@@ -24,7 +24,7 @@ pub struct Bounds {
     pub xattrs: usize,
     /// Bytes of one read.
     pub read: usize,
-    /// Views of datasets as text are walked, too, which cost more than all others.
+    /// Views of datasets as text and as Zarr are walked, too, which cost more than all others.
     pub texts: bool,
 }
 
@@ -66,7 +66,7 @@ struct Walk<'a> {
 pub fn walk(fs: &dyn Operations, bounds: Bounds) -> Seen {
     let mut w = Walk { fs, bounds, seen: Seen::default(), todo: vec![(ROOT, 0)], buffer: vec![0; bounds.read] };
     if let Ok(control) = fs.lookup(ROOT, b".h5dir") {
-        let texts: &[&str] = if bounds.texts { &["csv", "jsonl"] } else { &[] };
+        let texts: &[&str] = if bounds.texts { &["csv", "jsonl", "zarr", "zarr2"] } else { &[] };
         for view in ["attrs", "chunks", "defined", "exact", "json", "log", "metrics", "npy", "status"].iter().chain(texts) {
             match fs.lookup(control.attr.ino, view.as_bytes()) {
                 Ok(e) if e.attr.kind == FileKind::Directory => w.todo.insert(0, (e.attr.ino, 0)),

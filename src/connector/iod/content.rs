@@ -10,7 +10,7 @@ use super::sparse::Sets;
 use super::state::State;
 use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Result, waiting};
-use crate::connector::{Chunks, Content, FILL_BYTES_MAX, Form};
+use crate::connector::{ChunkPlace, Chunks, Content, FILL_BYTES_MAX, Form};
 use crate::dataset::chunk::defined::ChunkSets;
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
@@ -345,6 +345,36 @@ impl Chunks for IodChunks {
         let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
         buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
         Ok(rest.len().min(buf.len()))
+    }
+
+    fn is_portable(&self) -> bool {
+        let state = self.connector.states.shown();
+        self.connector.dataset_of(&state, self.id).is_ok_and(|d| d.new_layout().kind.profile().is_none())
+    }
+
+    fn place(&self, scaled: &[u64]) -> Result<Option<ChunkPlace>> {
+        let state = self.connector.states.shown();
+        let d = self.connector.dataset_of(&state, self.id)?;
+        if d.grid.linear(scaled).is_none() {
+            return Ok(None);
+        }
+        Ok(match Source::of(&state, &keys::chunk(self.id, scaled))? {
+            Source::Image(_) => Some(ChunkPlace { len: 0, mask: None, offset: None }),
+            Source::Cell(cell) => Some(ChunkPlace { len: cell.len(), mask: Some(cell.mask), offset: None }),
+            Source::Nothing => None,
+        })
+    }
+
+    fn next(&self, scaled: &[u64]) -> Result<Option<Vec<u64>>> {
+        let state = self.connector.states.shown();
+        let d = self.connector.dataset_of(&state, self.id)?;
+        let (_, end) = keys::of_kind(self.id, keys::CHUNK);
+        let mut found = None;
+        let _ = state.scan(&(Bound::Included(keys::chunk(self.id, scaled)), end), &mut |key, _| {
+            found = keys::scaled(key).filter(|scaled| d.grid.linear(scaled).is_some());
+            Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(found)
     }
 
     fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()> {

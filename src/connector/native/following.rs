@@ -303,6 +303,10 @@ impl Connector for Following {
         self.now().chunks(id)
     }
 
+    fn location(&self) -> Option<Vec<u8>> {
+        self.now().location()
+    }
+
     fn damage(&self, id: ObjectId) -> Option<Error> {
         self.now().damage(id)
     }

@@ -70,6 +70,7 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -447,11 +448,8 @@ impl Connector for NativeConnector {
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
         let _shared = self.shared();
         let dataset = self.dataset(id)?.dataset.clone();
-        Ok(dataset
-            .layout()
-            .stored_chunks()
-            .is_some()
-            .then(|| Arc::new(chunks::StoredChunks { dataset: dataset.clone() }) as Arc<dyn Chunks>))
+        let has_chunks = dataset.layout().stored_chunks().is_some();
+        Ok(has_chunks.then(|| Arc::new(chunks::StoredChunks { connector: self.this.clone(), id, dataset }) as Arc<dyn Chunks>))
     }
 
     fn stored(&self, id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {
@@ -480,6 +478,11 @@ impl Connector for NativeConnector {
     fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
         let _shared = self.shared();
         self.path_from_root(id)
+    }
+
+    fn location(&self) -> Option<Vec<u8>> {
+        let file = self.file(0).ok()?;
+        portable::location(&file).map(|path| path.into_os_string().into_vec())
     }
 
     fn reference_bytes(&self) -> u8 {

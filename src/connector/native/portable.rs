@@ -1,6 +1,7 @@
 //! The stored elements of a dataset for other containers: to be moved, or referred to.
 
 use super::dataset::Dataset;
+use super::file::HdfFile;
 use crate::base::{Address, Error, Result};
 use crate::connector::stored::{BATCH_CHUNKS_MAX, ChunkStorage, Original, StoredChunk, StoredChunks};
 use crate::dataset::chunk::pieces::ByteGrid;
@@ -26,14 +27,18 @@ pub(super) fn referable(dataset: &Arc<Dataset>) -> Option<Arc<dyn StoredChunks>>
     }
 }
 
+/// Path or URL of a file. `None`: its name is not known.
+pub(super) fn location(file: &HdfFile) -> Option<PathBuf> {
+    match file.store.driver().url() {
+        Some(url) => Some(PathBuf::from(url)),
+        None => (!file.name.is_empty()).then(|| file.directory.join(&file.name)),
+    }
+}
+
 /// The file of a dataset. `None`: its name is not known.
 fn original(dataset: &Dataset) -> Option<Original> {
     let file = &dataset.object.file;
-    let path = match file.store.driver().url() {
-        Some(url) => Some(PathBuf::from(url)),
-        None => (!file.name.is_empty()).then(|| file.directory.join(&file.name)),
-    };
-    Some(Original { path: path?, identity: file.identity })
+    Some(Original { path: location(file)?, identity: file.identity })
 }
 
 /// The chunks of a dataset for another container.

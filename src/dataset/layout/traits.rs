@@ -333,6 +333,11 @@ pub trait StoredChunks {
     /// Visits allocated chunks from position `start` (0 = first): scaled offsets, stored bytes (0 =
     /// unknown), next position.
     fn list(&self, data: &DatasetBytes, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
+    /// Where the chunk is stored; `None`: it is neither allocated nor dirty. Errors: also more
+    /// bytes than a chunk can have, or bytes past the end of the file.
+    fn place(&self, data: &DatasetBytes, env: &Environment, scaled: &[u64]) -> Result<Option<StoredPlace>>;
+    /// The first allocated or dirty chunk at `scaled` or after it in row-major order.
+    fn next(&self, data: &DatasetBytes, env: &Environment, scaled: &[u64]) -> Result<Option<Vec<u64>>>;
     /// True if stored chunks are valid in other datasets of the same filters.
     fn is_portable(&self) -> bool;
     /// False if a chunk may lie in a hole of the file: moving it would allocate storage.
@@ -344,6 +349,16 @@ pub trait StoredChunks {
     fn portable(&self, data: &DatasetBytes, from: u64, budget: u64, most: usize) -> Result<Vec<PortableChunk>>;
     /// Stores the bytes of chunks.
     fn store_portable(&self, op: &Operation<'_>, chunks: &[(&[u64], u32, &[u8])]) -> Result<Option<DataLayout>>;
+}
+
+/// Where a chunk is stored.
+pub struct StoredPlace {
+    /// Stored bytes.
+    pub(crate) len: u64,
+    /// Filters that were not applied, all bits set: no filter was. `None`: the chunk is dirty.
+    pub(crate) mask: Option<u32>,
+    /// Where it is; undefined if it is dirty.
+    pub(crate) address: Address,
 }
 
 /// A chunk in stored form.

@@ -9,6 +9,7 @@ mod chunks;
 mod differences;
 mod links;
 mod print;
+mod references;
 
 use super::changes::ChangeLog;
 use super::done::Invalidate;
@@ -30,6 +31,7 @@ pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
 pub use differences::{Difference, ElementBytes};
 pub use links::{SharedGroup, StoredLink};
 pub use print::{BARS, Dialect, Form, Statistics};
+pub use references::LeftOut;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

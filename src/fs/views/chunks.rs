@@ -55,6 +55,10 @@ impl View for Chunks {
         Chunks.group(group)
     }
 
+    fn names_parts_of_bytes(&self) -> bool {
+        true
+    }
+
     fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let item = dir.item();
         if let Some(group) = item.group() {

@@ -14,6 +14,7 @@ mod exact;
 mod found;
 mod generated;
 mod json;
+mod kerchunk;
 mod links;
 mod main;
 mod map;
@@ -25,6 +26,7 @@ mod tables;
 mod transactions;
 mod versions;
 mod view;
+mod zarr;
 
 pub use bytes::{Bytes, Text};
 pub use context::{Buffers, Context, Effects, Host};
@@ -33,6 +35,7 @@ pub use links::new_link_name;
 pub use metrics::{label, page as measurements};
 pub use transactions::TREE;
 pub use view::{Child, Class, EditView, Inode, Item, Owned};
+pub use zarr::name_of_node;
 
 use crate::base::Result;
 use crate::connector::ObjectId;
@@ -50,6 +53,7 @@ pub static ALL: &[&dyn View] = &[
     &found::Found,
     &json::Json,
     &tables::JSON_LINES,
+    &kerchunk::Kerchunk,
     &generated::LOG,
     &generated::METRICS,
     &npy::Npy,
@@ -60,6 +64,8 @@ pub static ALL: &[&dyn View] = &[
     &tables::TSV,
     &transactions::Tx,
     &versions::Versions,
+    &zarr::ZARR,
+    &zarr::ZARR2,
 ];
 
 /// The view of the root of a mount.

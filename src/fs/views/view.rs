@@ -271,6 +271,11 @@ pub trait View: Send + Sync {
         false
     }
 
+    /// True when names of its files come and go with the bytes of objects, such as those of chunks.
+    fn names_parts_of_bytes(&self) -> bool {
+        false
+    }
+
     /// Name of the transaction whose tree is shown in the place of the directory `item`.
     fn tree(&self, _item: &Item) -> Option<String> {
         None

@@ -2,10 +2,11 @@
 
 use super::read::Chunked;
 use super::write::ChunkWriter;
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::format::check_stored;
+use crate::dataset::environment::Environment;
 use crate::dataset::index::ChunkRecord;
-use crate::dataset::layout::traits::{DatasetBytes, Operation, PortableChunk, StoredChunks};
+use crate::dataset::layout::traits::{DatasetBytes, Operation, PortableChunk, StoredChunks, StoredPlace};
 use crate::format::chunk_record::StoredForm;
 use crate::format::message::data_layout::DataLayout;
 use std::ops::ControlFlow;
@@ -86,6 +87,27 @@ impl StoredChunks for Chunked {
         }
         // Positions are chunk numbers.
         self.for_each_stored(store, start, &mut |number| Ok(visit(number)))
+    }
+
+    fn place(&self, data: &DatasetBytes, env: &Environment, scaled: &[u64]) -> Result<Option<StoredPlace>> {
+        let Some(number) = self.grid.linear(scaled) else { return Ok(None) };
+        if env.dirty.get(self.key(number)).is_some() {
+            return Ok(Some(StoredPlace { len: 0, mask: None, address: Address::UNDEF }));
+        }
+        let Some(record) = self.index.lookup(&data.store, scaled)? else { return Ok(None) };
+        let (whole, is_plain) = (self.grid.chunk_bytes(), self.is_plain(scaled));
+        let len = if is_plain { whole } else { record.size };
+        check_stored(&*data.store, whole, record, len)?;
+        let mask = if is_plain && !self.format.is_plain(false) { u32::MAX } else { record.filter_mask() };
+        Ok(Some(StoredPlace { len, mask: Some(mask), address: record.address }))
+    }
+
+    fn next(&self, data: &DatasetBytes, env: &Environment, scaled: &[u64]) -> Result<Option<Vec<u64>>> {
+        let Some(from) = self.grid.linear(scaled) else { return Ok(None) };
+        let stored = self.first_stored(&data.store, from..self.grid.chunks())?;
+        let dirty = if env.dirty.has(self.number) { env.dirty.of(self.number) } else { Vec::new() };
+        let dirty = dirty.iter().map(|(key, _)| key.chunk).filter(|n| *n >= from && *n < self.grid.chunks()).min();
+        Ok(stored.into_iter().chain(dirty).min().map(|number| self.grid.scaled(number)))
     }
 
     fn is_portable(&self) -> bool {
