@@ -7,7 +7,8 @@
 use super::bytes::{Bytes, Text};
 use super::context::Context;
 use super::links::LinkView;
-use super::view::{Child, Class, Inode, Item, NumberSpace, View, Visit};
+use super::sizes::SizePlace;
+use super::view::{Child, Class, Extent, Inode, Item, NumberSpace, View, Visit};
 use crate::base::Result;
 use crate::connector::{ObjectId, ObjectKind};
 use crate::fs::name::{NAME_MAX, file_name, file_name_escaped, file_name_within};
@@ -132,15 +133,25 @@ impl View for Json {
         Ok(())
     }
 
-    /// The size of the text is unknown before it is rendered.
+    /// The size of the text is unknown before it was rendered once.
     fn is_generated(&self) -> bool {
         true
+    }
+
+    fn extent(&self, cx: &Context<'_>, inode: &dyn Inode) -> Result<Extent> {
+        let place = SizePlace::of(cx, inode.item()).filter(|_| inode.item().class == Class::File);
+        Ok(Extent::of(place.and_then(|place| place.get()).unwrap_or(0)))
     }
 
     fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
         let item = inode.item();
         let Some(id) = item.object().filter(|_| item.class == Class::File) else { return Ok(None) };
-        Ok(Some(Box::new(Text(present::hdf5_json(&**cx.connector, id, TEXT_BYTES_MAX)?))))
+        let place = SizePlace::of(cx, item);
+        let text = present::hdf5_json(&**cx.connector, id, TEXT_BYTES_MAX)?;
+        if let Some(place) = place.filter(SizePlace::stays) {
+            place.set(Some(text.len() as u64));
+        }
+        Ok(Some(Box::new(Text(text))))
     }
 
     fn number_space(&self, item: &Item) -> Option<NumberSpace> {

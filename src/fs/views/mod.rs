@@ -21,6 +21,7 @@ mod metrics;
 mod npy;
 mod object;
 mod refused;
+mod sizes;
 mod tables;
 mod transactions;
 mod versions;

@@ -110,12 +110,17 @@ impl TableText {
     /// Size, bytes; `None`: it is not known, and the text is long. Makes the text the first time if
     /// the elements have at most 8 MiB, and at most 32 MiB of it.
     pub fn size(&self) -> Result<Option<u64>> {
-        let known = |progress: &Progress| progress.starts.last().filter(|_| progress.ended).map(|(end, _)| *end);
-        let found = known(&self.progress.lock());
+        let found = self.known_size();
         if found.is_none() && self.table.bytes() <= SIZED_BYTES_MAX {
             let _ = self.block_at(SIZED_TEXT_MAX)?;
-            return Ok(known(&self.progress.lock()));
+            return Ok(self.known_size());
         }
         Ok(found)
+    }
+
+    /// Size of a text that was made to its end, bytes.
+    pub fn known_size(&self) -> Option<u64> {
+        let progress = self.progress.lock();
+        progress.starts.last().filter(|_| progress.ended).map(|(end, _)| *end)
     }
 }
