@@ -182,6 +182,21 @@ fn attributes_and_the_control_directory() {
     let shown: Vec<_> = names(&fs, control, 2).into_iter().map(|(n, ..)| n).collect();
     assert_eq!(
         shown,
-        [&b"attrs"[..], b"chunks", b"csv", b"defined", b"exact", b"json", b"jsonl", b"log", b"metrics", b"npy", b"status", b"text", b"tsv"]
+        [
+            &b"README"[..],
+            b"attrs",
+            b"chunks",
+            b"csv",
+            b"defined",
+            b"exact",
+            b"json",
+            b"jsonl",
+            b"log",
+            b"metrics",
+            b"npy",
+            b"status",
+            b"text",
+            b"tsv"
+        ]
     );
 }

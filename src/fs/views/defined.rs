@@ -38,6 +38,10 @@ impl View for Defined {
         "defined"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("defined/PATH", "which elements were written")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Defined.group(group)
     }

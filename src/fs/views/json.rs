@@ -92,6 +92,10 @@ impl View for Json {
         "json"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("json/PATH.json", "the object as hdf5-json, with its values")
+    }
+
     fn names_targets(&self) -> bool {
         true
     }

@@ -20,6 +20,7 @@ mod map;
 mod metrics;
 mod npy;
 mod object;
+mod readme;
 mod refused;
 mod sizes;
 mod tables;
@@ -43,6 +44,7 @@ use view::View;
 /// The views below `.h5dir`, in the order of their names: one line each.
 #[rustfmt::skip]
 pub static ALL: &[&dyn View] = &[
+    &readme::Readme(|| ALL),
     &attrs::Attrs,
     &chunks::Chunks,
     &tables::CSV,
@@ -62,6 +64,11 @@ pub static ALL: &[&dyn View] = &[
     &transactions::Tx,
     &versions::Versions,
 ];
+
+/// The files of each view below `.h5dir`, as a pattern, and what they have.
+pub fn about_views() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.iter().map(|view| view.about())
+}
 
 /// The view of the root of a mount.
 static MAIN: main::Main = main::Main;

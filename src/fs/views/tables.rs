@@ -21,16 +21,25 @@ pub struct Tables {
     name: &'static str,
     suffix: &'static [u8],
     dialect: Dialect,
+    about: (&'static str, &'static str),
 }
 
 /// Values, one a line, or the elements of a row.
-pub static TEXT: Tables = Tables { name: "text", suffix: b".txt", dialect: Dialect::Text };
+pub static TEXT: Tables =
+    Tables { name: "text", suffix: b".txt", dialect: Dialect::Text, about: ("text/PATH.txt", "values of the dataset as text") };
 /// Values between commas.
-pub static CSV: Tables = Tables { name: "csv", suffix: b".csv", dialect: Dialect::Csv };
+pub static CSV: Tables =
+    Tables { name: "csv", suffix: b".csv", dialect: Dialect::Csv, about: ("csv/PATH.csv", "the dataset as a table, cells between commas") };
 /// Values between tabs.
-pub static TSV: Tables = Tables { name: "tsv", suffix: b".tsv", dialect: Dialect::Tsv };
+pub static TSV: Tables =
+    Tables { name: "tsv", suffix: b".tsv", dialect: Dialect::Tsv, about: ("tsv/PATH.tsv", "a table, cells between tabs") };
 /// JSON values, one a line.
-pub static JSON_LINES: Tables = Tables { name: "jsonl", suffix: b".jsonl", dialect: Dialect::JsonLines };
+pub static JSON_LINES: Tables = Tables {
+    name: "jsonl",
+    suffix: b".jsonl",
+    dialect: Dialect::JsonLines,
+    about: ("jsonl/PATH.jsonl", "the dataset with a JSON value a line"),
+};
 
 impl LinkView for Tables {
     fn object(&'static self, _cx: &Context<'_>, kind: ObjectKind, id: ObjectId) -> Option<Item> {
@@ -52,6 +61,10 @@ impl LinkView for Tables {
 impl View for Tables {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn about(&self) -> (&'static str, &'static str) {
+        self.about
     }
 
     fn names_targets(&self) -> bool {

@@ -62,6 +62,10 @@ impl View for Tx {
         "tx"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("tx/NAME", "transactions (containers in object stores)")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Item::part_of(self, Class::Directory, group, b"")
     }

@@ -216,6 +216,11 @@ pub trait View: Send + Sync {
     /// Name below `.h5dir`; no other view has it.
     fn name(&self) -> &'static str;
 
+    /// Its files below `.h5dir`, as a pattern, and what they have, for `README` and the manual.
+    fn about(&self) -> (&'static str, &'static str) {
+        ("", "")
+    }
+
     /// What this view shows of the mounted group.
     fn root(&'static self, group: ObjectId) -> Item;
 
