@@ -178,6 +178,10 @@ pub(crate) struct CatArgs {
     #[arg(long, group = "form")]
     pub(crate) npy: bool,
 
+    /// Print an Arrow file (IPC file format), for pandas, polars and DuckDB
+    #[arg(long, group = "form")]
+    pub(crate) arrow: bool,
+
     /// The bytes of the file of a mount; the default but on a terminal
     #[arg(long, group = "form")]
     pub(crate) raw: bool,

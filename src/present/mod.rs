@@ -2,9 +2,12 @@
 //!
 //! Shared by every kind of container. Knows the container model, and no file system.
 
+#[cfg(feature = "arrow")]
+mod arrow;
 mod aspects;
 mod attribute_value;
 pub(crate) mod attributes;
+mod blocks;
 mod brief;
 mod brief_value;
 mod ddl;
@@ -47,6 +50,8 @@ pub mod fuzzing {
     };
 }
 
+#[cfg(feature = "arrow")]
+pub use arrow::{ArrowFile, is_fixed as arrow_is_fixed};
 pub use aspects::{aspect_name, aspect_text, element_text};
 pub use attribute_value::attribute_value;
 pub use brief::cut;

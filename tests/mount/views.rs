@@ -13,7 +13,10 @@ fn the_control_directory_is_not_listed_but_can_be_entered() {
     assert!(!mount.names("").contains(&".h5dir".to_owned()));
     assert_eq!(
         mount.names(".h5dir"),
-        ["README", "attrs", "chunks", "csv", "defined", "exact", "json", "jsonl", "log", "metrics", "npy", "status", "text", "tsv"]
+        [
+            "README", "arrow", "attrs", "chunks", "csv", "defined", "exact", "json", "jsonl", "log", "metrics", "npy", "status", "text",
+            "tsv"
+        ]
     );
     let readme = String::from_utf8(mount.read(".h5dir/README")).unwrap();
     assert_eq!(mount.path(".h5dir/README").metadata().unwrap().len(), readme.len() as u64);

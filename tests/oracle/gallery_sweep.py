@@ -23,6 +23,7 @@ PRINTS = {
     "od ": "10 11",
     "dd ": "4096",
     "grep -m1": "dims",
+    'python3 -c "import polars': "4950",
 }
 
 

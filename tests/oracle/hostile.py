@@ -67,7 +67,7 @@ class Walk:
 
     def read(self, p, size):
         # The text of a large object is refused when its file is opened (docs/SEMANTICS.md).
-        large = (errno.EFBIG,) if b"/.h5dir/json/" in p else ()
+        large = (errno.EFBIG,) if b"/.h5dir/json/" in p or b"/.h5dir/arrow/" in p else ()
         fd = self.attempt("open", os.open, p, os.O_RDONLY, also=large)
         if fd is None:
             return
@@ -116,7 +116,7 @@ def walker(mnt, view):
         w.attempt("descend", w.descend, mnt)
     else:
         w.root = os.fsencode(mnt)
-        for v in ("attrs", "chunks", "exact", "json", "npy"):
+        for v in ("arrow", "attrs", "chunks", "exact", "json", "npy"):
             w.nodes = 0
             w.root = os.fsencode(f"{mnt}/.h5dir/{v}")
             w.survey(w.root)

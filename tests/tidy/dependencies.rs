@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Licences that may be asked for.
-const LICENCES: [&str; 11] = [
+const LICENCES: [&str; 12] = [
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "CC0-1.0",
     "CDLA-Permissive-2.0",
     "ISC",
     "MIT",

@@ -54,7 +54,7 @@ impl Page {
         if self.section == MOUNT_SECTION { "7" } else { self.name.strip_prefix("h5dir-").unwrap_or(&self.name) }
     }
 
-    /// True if `wanted` names the page: `mount`, `h5dir-mount`, `h5dir-mount.1` or `h5dir-mount(1)`.
+    /// True if `wanted` names the page: `mount`, `h5dir-mount`, `h5dir-mount.1`, `h5dir-mount(1)`.
     fn is(&self, wanted: &str) -> bool {
         let (name, section) = (&self.name, self.section);
         let plain = wanted == self.short() || (*name == wanted && section != MOUNT_SECTION);

@@ -75,7 +75,7 @@ impl View for Defined {
     }
 
     /// The size of text is unknown before it is rendered.
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

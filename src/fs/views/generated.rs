@@ -62,7 +62,7 @@ impl View for Generated {
         false
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

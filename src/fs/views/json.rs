@@ -138,7 +138,7 @@ impl View for Json {
     }
 
     /// The size of the text is unknown before it was rendered once.
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

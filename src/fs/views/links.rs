@@ -162,7 +162,7 @@ pub trait LinkView: View {
 
 /// Datasets have it, also where their files are texts, and objects that cannot be read.
 fn has_suffix(item: &Item) -> bool {
-    let is_text = item.class == Class::File && item.view.is_generated();
+    let is_text = item.class == Class::File && item.view.is_generated(item);
     matches!(item.class, Class::Dataset | Class::Broken) || is_text
 }
 

@@ -2,6 +2,8 @@
 //!
 //! A new view is a file of this folder, its `mod` line, and a line of [`ALL`].
 
+#[cfg(feature = "arrow")]
+mod arrow;
 mod attrs;
 mod buffer;
 mod bytes;
@@ -45,6 +47,8 @@ use view::View;
 #[rustfmt::skip]
 pub static ALL: &[&dyn View] = &[
     &readme::Readme(|| ALL),
+    #[cfg(feature = "arrow")]
+    &arrow::Arrow,
     &attrs::Attrs,
     &chunks::Chunks,
     &tables::CSV,

@@ -40,7 +40,7 @@ impl View for Refused {
         false
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

@@ -2,8 +2,8 @@
 //! on.
 //!
 //! The text is made as it is read, and the page cache is bypassed. Opening a file finds the size of
-//! its text if that is not long, and reading a file to its end finds that of any text. The file then
-//! shows it. Other files show a size of 0.
+//! its text if that is not long, and reading a file to its end finds that of any text. The file
+//! shows it then. Other files show a size of 0.
 
 use super::bytes::Bytes;
 use super::context::Context;
@@ -83,7 +83,7 @@ impl View for Tables {
         dir.item().group().map_or(Ok(()), |group| self.list_links(cx, dir, group, start, f).map(drop))
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

@@ -112,7 +112,7 @@ impl View for Tx {
         Ok(())
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

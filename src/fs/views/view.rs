@@ -255,8 +255,9 @@ pub trait View: Send + Sync {
         Ok(None)
     }
 
-    /// True when bytes are made at open and no size is shown: the page cache is bypassed.
-    fn is_generated(&self) -> bool {
+    /// True when the bytes of `item` are made as they are read, and their size may not be known:
+    /// the page cache is bypassed.
+    fn is_generated(&self, _item: &Item) -> bool {
         false
     }
 
