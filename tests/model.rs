@@ -189,6 +189,7 @@ fn attributes_and_the_control_directory() {
             b"csv",
             b"defined",
             b"exact",
+            b"images",
             b"json",
             b"jsonl",
             b"log",

@@ -14,8 +14,8 @@ fn the_control_directory_is_not_listed_but_can_be_entered() {
     assert_eq!(
         mount.names(".h5dir"),
         [
-            "README", "arrow", "attrs", "chunks", "csv", "defined", "exact", "json", "jsonl", "log", "metrics", "npy", "status", "text",
-            "tsv"
+            "README", "arrow", "attrs", "chunks", "csv", "defined", "exact", "images", "json", "jsonl", "log", "metrics", "npy", "status",
+            "text", "tsv"
         ]
     );
     let readme = String::from_utf8(mount.read(".h5dir/README")).unwrap();

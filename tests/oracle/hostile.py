@@ -116,7 +116,7 @@ def walker(mnt, view):
         w.attempt("descend", w.descend, mnt)
     else:
         w.root = os.fsencode(mnt)
-        for v in ("arrow", "attrs", "chunks", "exact", "json", "npy"):
+        for v in ("arrow", "attrs", "chunks", "exact", "images", "json", "npy"):
             w.nodes = 0
             w.root = os.fsencode(f"{mnt}/.h5dir/{v}")
             w.survey(w.root)

@@ -26,7 +26,7 @@ const LICENCES: [&str; 12] = [
 
 /// Crates that are built in several versions, which other crates ask for: small ones, or used while
 /// building alone.
-const SEVERAL_VERSIONS: [&str; 4] = ["crypto-common", "digest", "getrandom", "syn"];
+const SEVERAL_VERSIONS: [&str; 5] = ["crypto-common", "digest", "getrandom", "miniz_oxide", "syn"];
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 

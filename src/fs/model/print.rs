@@ -18,6 +18,8 @@ pub enum Form {
     Npy,
     /// An Arrow file.
     Arrow,
+    /// A PNG image, or a plot.
+    Png,
 }
 
 /// Bytes of text that are passed on at once, about.
@@ -40,12 +42,17 @@ impl ObjectModel {
         f: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let connector = &*self.models.mounted.connector;
+        if form == Form::Png {
+            let pictures = present::Pictures::of(self.models.mounted.connector.clone(), self.id, selection)?;
+            let frame = (!pictures.is_plot()).then_some(0);
+            return f(&pictures.png(frame, present::Packing::Deflated)?);
+        }
         let table = self.read(|object| Table::of(object.connector, object.id, selection))?;
         let dialect = match form {
             Form::Rows(dialect) => dialect,
             Form::Json => return table.json(connector, f),
             Form::Npy => return table.npy(connector, f),
-            Form::Arrow => return self.print_arrow(table, f),
+            Form::Arrow | Form::Png => return self.print_arrow(table, f),
         };
         f(&table.header(dialect))?;
         let (wanted, mut text) = (rows(table.rows()), Vec::new());

@@ -87,8 +87,7 @@ pub trait LinkView: View {
     /// Links of `group` after position `start`. False: `f` stopped the listing.
     fn list_links(&'static self, cx: &Context<'_>, dir: &dyn Inode, group: ObjectId, start: u64, f: Visit<'_>) -> Result<bool> {
         let mut stopped = false;
-        cx.connector.list(group, start, &mut |link, next| {
-            let Some(child) = self.child(cx, dir, group, link) else { return ControlFlow::Continue(()) };
+        self.list_plain(cx, dir, group, start, &mut |child, next| {
             let suffix = self.suffix();
             let takes_suffix = !suffix.is_empty() && has_suffix(&child.item);
             let child = if takes_suffix { with_suffix(child, suffix) } else { child };
@@ -97,6 +96,14 @@ pub trait LinkView: View {
             flow
         })?;
         Ok(!stopped)
+    }
+
+    /// Links of `group` after position `start`, under their names without the suffix.
+    fn list_plain(&'static self, cx: &Context<'_>, dir: &dyn Inode, group: ObjectId, start: u64, f: Visit<'_>) -> Result<()> {
+        cx.connector.list(group, start, &mut |link, next| match self.child(cx, dir, group, link) {
+            Some(child) => f(child, next),
+            None => ControlFlow::Continue(()),
+        })
     }
 
     /// How a link of `group` is shown; `None`: not at all.

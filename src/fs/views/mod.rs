@@ -15,6 +15,7 @@ mod elements;
 mod exact;
 mod found;
 mod generated;
+mod images;
 mod json;
 mod links;
 mod main;
@@ -25,6 +26,7 @@ mod object;
 mod readme;
 mod refused;
 mod sizes;
+mod suffixed;
 mod tables;
 mod transactions;
 mod versions;
@@ -55,6 +57,7 @@ pub static ALL: &[&dyn View] = &[
     &defined::Defined,
     &exact::Exact,
     &found::Found,
+    &images::Images,
     &json::Json,
     &tables::JSON_LINES,
     &generated::LOG,
