@@ -77,7 +77,8 @@ class Walk:
             if b is not None and len(b) != min(1 << 20, max(0, size - at)) and size:
                 self.bad(f"{len(b)} bytes at {at} of {size}")
         for whence in (os.SEEK_DATA, os.SEEK_HOLE):
-            self.attempt("lseek", os.lseek, fd, 0, whence)
+            # The size of a long file of strings is not known.
+            self.attempt("lseek", os.lseek, fd, 0, whence, also=(errno.EINVAL,) if b"/.h5dir/arrow/" in p else ())
         os.close(fd)
 
     def survey(self, root):

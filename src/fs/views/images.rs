@@ -103,6 +103,11 @@ impl View for Images {
         ("images/PATH.png", "a preview; PATH/000001.png and so on: images")
     }
 
+    /// The colours of a palette that a reference names are shown.
+    fn names_targets(&self) -> bool {
+        true
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Images.group(group)
     }

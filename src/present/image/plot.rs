@@ -2,7 +2,7 @@
 
 use super::encode::{Colours, Image};
 use super::pixels::Source;
-use super::sample::{READ_BYTES_MAX, tile_bytes};
+use super::sample::{page, tile, tiles_max};
 use crate::base::Result;
 use crate::present::statistics::float_of;
 
@@ -11,6 +11,8 @@ const WIDTH: usize = 1024;
 const HEIGHT: usize = 512;
 /// Pixels around the lines.
 const MARGIN: usize = 8;
+/// Bytes of elements that are read at once, about.
+const BATCH_BYTES: u64 = 4 << 20;
 /// Parts between lines of the grid.
 const PARTS: usize = 4;
 /// Indexes of colours.
@@ -26,23 +28,55 @@ pub(super) fn outline() -> Image {
     Image { width: WIDTH as u32, height: HEIGHT as u32, depth: 8, colours: Colours::Palette(palette), pixels: Vec::new() }
 }
 
-/// Smallest and largest finite number of each part of the dataset; `None`: a part has none.
-fn parts(source: &Source<'_>) -> Result<Vec<Option<(f64, f64)>>> {
-    let (n, size) = (source.layout.width, source.dataset.datatype.element_size().max(1));
+/// Smallest and largest of some numbers; `None`: there are none.
+type Extremes = Option<(f64, f64)>;
+
+/// The first elements of `count` parts of `n`, and the end.
+fn bounds(n: u64, count: u64) -> impl Iterator<Item = u64> {
+    (0..=count).map(move |part| (u128::from(part) * u128::from(n) / u128::from(count.max(1))) as u64)
+}
+
+fn extremes(source: &Source<'_>, bytes: &[u8]) -> Extremes {
+    let t = &source.dataset.datatype;
+    let numbers = bytes.chunks_exact(usize::try_from(t.size).unwrap_or(usize::MAX).max(1)).filter_map(|element| float_of(t, element));
+    let join = |range: Extremes, x: f64| Some(range.map_or((x, x), |(low, high)| (low.min(x), high.max(x))));
+    numbers.filter(|x| x.is_finite()).fold(None, join)
+}
+
+/// Smallest and largest finite number of each part of the dataset.
+fn parts(source: &Source<'_>) -> Result<Vec<Extremes>> {
+    let (n, d) = (source.layout.width, source.dataset);
+    let size = d.datatype.element_size().max(1);
     let room = (WIDTH.saturating_sub(2 * MARGIN)) as u64;
-    // Each part of a large dataset is read from another chunk.
-    let most = if n.saturating_mul(size) <= READ_BYTES_MAX { room } else { (READ_BYTES_MAX / tile_bytes(source.dataset)).clamp(1, room) };
-    let count = n.min(most);
-    let each = (READ_BYTES_MAX / size / count.max(1)).max(1);
+    let (tile, most) = (tile(d, 0, page(d)), tiles_max(d));
+    let count = n.min(room);
     let mut out = Vec::new();
-    for part in 0..count {
-        let at = |part: u64| (u128::from(part) * u128::from(n) / u128::from(count)) as u64;
-        let (start, end) = (at(part), at(part.saturating_add(1)).max(at(part).saturating_add(1)));
-        let range = start..end.min(start.saturating_add(each)).min(n);
+    if n.div_ceil(tile) > most {
+        // Each part is read from other chunks.
+        let count = count.min(most);
+        let each = (most / count.max(1)).max(1).saturating_mul(tile);
+        for start in bounds(n, count).take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            let range = start..start.saturating_add(each).min(n);
+            out.push(extremes(source, &source.read(source.layout.run(0, 0, 0, &range))?));
+        }
+        return Ok(out);
+    }
+    // Many parts at once: a virtual dataset may take long for each request.
+    let at_once = (BATCH_BYTES / size).max(1).saturating_mul(count).checked_div(n).unwrap_or(1).max(1);
+    let bounds: Vec<u64> = bounds(n, count).collect();
+    let step = usize::try_from(at_once).unwrap_or(usize::MAX);
+    let mut first = 0usize;
+    while let Some((start, rest)) = bounds.get(first..).and_then(<[u64]>::split_first).filter(|(_, rest)| !rest.is_empty()) {
+        let ends = rest.get(..step.min(rest.len())).unwrap_or(rest);
+        let range = *start..ends.last().copied().unwrap_or(*start);
         let bytes = source.read(source.layout.run(0, 0, 0, &range))?;
-        let numbers = bytes.chunks_exact(usize::try_from(size).unwrap_or(usize::MAX));
-        let numbers = numbers.filter_map(|element| float_of(&source.dataset.datatype, element)).filter(|x| x.is_finite());
-        out.push(numbers.fold(None, |range: Option<(f64, f64)>, x| Some(range.map_or((x, x), |(low, high)| (low.min(x), high.max(x))))));
+        let at = |element: u64| usize::try_from(element.saturating_sub(*start).saturating_mul(size)).unwrap_or(usize::MAX);
+        let mut before = *start;
+        for end in ends {
+            out.push(extremes(source, bytes.get(at(before)..at(*end)).unwrap_or_default()));
+            before = *end;
+        }
+        first = first.saturating_add(ends.len());
     }
     Ok(out)
 }
@@ -53,7 +87,7 @@ pub(super) fn pixels(source: &Source<'_>) -> Result<Vec<u8>> {
 }
 
 /// A curve through `parts`.
-fn draw(parts: &[Option<(f64, f64)>]) -> Vec<u8> {
+fn draw(parts: &[Extremes]) -> Vec<u8> {
     let mut canvas = vec![0u8; WIDTH * HEIGHT];
     let (left, right) = (MARGIN, WIDTH - MARGIN - 1);
     let (top, bottom) = (MARGIN, HEIGHT - MARGIN - 1);

@@ -12,8 +12,8 @@ pub(super) const SIDE_MAX: u64 = 1024;
 /// Pixels of a side that is scaled, unless it has fewer.
 const SIDE_MIN: u64 = 128;
 /// Most bytes of elements that a preview reads.
-pub(super) const READ_BYTES_MAX: u64 = 64 << 20;
-/// Bytes of contiguous elements that are read together.
+const READ_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of contiguous elements that are read together, and what a smaller chunk costs.
 const PAGE_BYTES: u64 = 4096;
 
 /// The rows and pixels of rows that are shown.
@@ -26,14 +26,20 @@ pub(super) struct Sampled {
 }
 
 /// Elements of a chunk along axis `axis`.
-fn tile(d: &DatasetInfo, axis: usize, otherwise: u64) -> u64 {
+pub(super) fn tile(d: &DatasetInfo, axis: usize, otherwise: u64) -> u64 {
     d.chunks.as_ref().and_then(|chunk| chunk.get(axis).copied()).unwrap_or(otherwise).max(1)
 }
 
-/// Bytes of a chunk, or of what is read in its place.
-pub(super) fn tile_bytes(d: &DatasetInfo) -> u64 {
+/// Chunks that a preview may read, or pages in their place.
+pub(super) fn tiles_max(d: &DatasetInfo) -> u64 {
     let elements = d.chunks.as_ref().map(|chunk| chunk.iter().fold(1u64, |n, dim| n.saturating_mul(*dim)));
-    elements.map_or(PAGE_BYTES, |n| n.saturating_mul(d.datatype.element_size())).max(1)
+    let bytes = elements.map_or(PAGE_BYTES, |n| n.saturating_mul(d.datatype.element_size()));
+    (READ_BYTES_MAX / bytes.max(PAGE_BYTES)).max(1)
+}
+
+/// Elements of a page.
+pub(super) fn page(d: &DatasetInfo) -> u64 {
+    (PAGE_BYTES / d.datatype.element_size().max(1)).max(1)
 }
 
 /// `count` tiles of `len`, evenly spread over `all`; the last one may be shorter.
@@ -59,10 +65,9 @@ impl Sampled {
 
     /// The pixels of a preview.
     pub(super) fn of(layout: &Layout, d: &DatasetInfo) -> Sampled {
-        let page = (PAGE_BYTES / d.datatype.element_size().max(1)).max(1);
-        let (th, tw) = (tile(d, layout.axes.0, 1), tile(d, layout.axes.1, page));
+        let (th, tw) = (tile(d, layout.axes.0, 1), tile(d, layout.axes.1, page(d)));
         let planes = if layout.is_interleaved() { 1 } else { layout.planes.max(1) };
-        let budget = READ_BYTES_MAX / tile_bytes(d).saturating_mul(planes).max(1);
+        let budget = tiles_max(d) / planes;
         let (mut rows, mut columns) = (layout.height.div_ceil(th), layout.width.div_ceil(tw));
         // With fewer tiles than pixels, each is of some of them.
         while rows.saturating_mul(columns) > budget.max(1) && (rows > 1 || columns > 1) {

@@ -92,21 +92,25 @@ impl Table {
     }
 
     /// Its columns.
+    #[cfg(feature = "arrow")]
     pub(super) fn columns(&self) -> &[Column] {
         &self.columns
     }
 
     /// Dimensions of the block.
+    #[cfg(feature = "arrow")]
     pub(super) fn extent(&self) -> Vec<u64> {
         self.rows.extent()
     }
 
     /// True if its rows are elements, else lines along the last dimension.
+    #[cfg(feature = "arrow")]
     pub(super) fn has_rows_of_elements(&self) -> bool {
         !self.rows.are_lines()
     }
 
     /// Reads the elements of `rows`, which the caller bounds.
+    #[cfg(feature = "arrow")]
     pub(super) fn read(&self, connector: &dyn Connector, rows: Range<u64>) -> Result<Option<Value>> {
         let mut all: Option<Value> = None;
         for elements in self.rows.runs(rows) {

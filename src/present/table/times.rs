@@ -67,17 +67,20 @@ impl Times {
     }
 
     /// Nanoseconds of a unit.
+    #[cfg(feature = "arrow")]
     pub(in crate::present) fn unit(&self) -> i128 {
         self.unit
     }
 
     /// True if all times are whole units from 1970 on.
+    #[cfg(feature = "arrow")]
     pub(in crate::present) fn is_whole(&self) -> bool {
         self.opaque
     }
 
     /// Nanoseconds from 1970 to the time of an element of type `t`; `None`: it is no time, or one
     /// of a calendar that is not ours; inner `None`: numpy's nothing, or NaN.
+    #[cfg(feature = "arrow")]
     pub(in crate::present) fn nanos(&self, t: &Datatype, bytes: &[u8]) -> Option<Option<i128>> {
         let moment = self.moment(t, bytes)?;
         let before = |nanos: i128| nanos < i128::from(GREGORIAN_FROM).saturating_mul(NANOS_PER_SECOND);
