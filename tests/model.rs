@@ -184,6 +184,7 @@ fn attributes_and_the_control_directory() {
         shown,
         [
             &b"README"[..],
+            b"arrow",
             b"attrs",
             b"chunks",
             b"csv",
