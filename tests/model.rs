@@ -183,11 +183,14 @@ fn attributes_and_the_control_directory() {
     assert_eq!(
         shown,
         [
-            &b"attrs"[..],
+            &b"README"[..],
+            b"arrow",
+            b"attrs",
             b"chunks",
             b"csv",
             b"defined",
             b"exact",
+            b"images",
             b"json",
             b"jsonl",
             b"log",

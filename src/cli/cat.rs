@@ -47,20 +47,25 @@ impl Wanted {
             (args.jsonl, Form::Rows(Dialect::JsonLines)),
             (args.json, Form::Json),
             (args.npy, Form::Npy),
+            (args.arrow, Form::Arrow),
+            (args.png, Form::Png),
         ];
         let asked = forms.into_iter().find(|(asked, _)| *asked).map(|(_, form)| form);
         let part = args.select.is_some() || args.head.is_some() || args.tail.is_some();
         if part && args.raw {
             return Err(Failure::new(Exit::Usage, "--select, -n and --tail are for text and other forms; omit --raw"));
         }
-        if matches!(asked, Some(Form::Json | Form::Npy)) && (args.head.is_some() || args.tail.is_some()) {
-            return Err(Failure::new(Exit::Usage, "-n and --tail count rows; with --json and --npy use --select"));
+        if matches!(asked, Some(Form::Json | Form::Npy | Form::Arrow | Form::Png)) && (args.head.is_some() || args.tail.is_some()) {
+            return Err(Failure::new(Exit::Usage, "-n and --tail count rows; with --json, --npy, --arrow and --png use --select"));
         }
         let usual = asked.is_none() && !args.raw;
         let text = usual && (part || io::stdout().is_terminal());
         let form = asked.or(text.then_some(Form::Rows(Dialect::Text)));
-        if form == Some(Form::Npy) && io::stdout().is_terminal() {
-            return Err(Failure::new(Exit::Usage, "a numpy file is not for a terminal; add > FILE.npy"));
+        let binary = [(Form::Npy, "a numpy", "npy"), (Form::Arrow, "an Arrow", "arrow"), (Form::Png, "a PNG", "png")]
+            .into_iter()
+            .find(|(binary, ..)| form == Some(*binary));
+        if let Some((_, what, suffix)) = binary.filter(|_| io::stdout().is_terminal()) {
+            return Err(Failure::new(Exit::Usage, format!("{what} file is not for a terminal; add > FILE.{suffix}")));
         }
         let selection = args.select.clone().unwrap_or_default();
         Ok(Wanted { form, usual: usual && !part, selection, head: args.head, tail: args.tail })

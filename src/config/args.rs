@@ -465,7 +465,7 @@ pub(crate) struct ManArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "page")]
     pub(crate) dir: Option<PathBuf>,
 
-    /// Print this page: h5dir, a command, h5dir.yaml, mount.h5dir
+    /// Print this page: h5dir, a command, h5dir.yaml, 7 (a mount), mount.h5dir
     #[arg(default_value = "h5dir")]
     pub(crate) page: String,
 }

@@ -204,6 +204,14 @@ pub(crate) struct CatArgs {
     #[arg(long, group = "form")]
     pub(crate) npy: bool,
 
+    /// Print an Arrow file (IPC file format), for pandas, polars and DuckDB
+    #[arg(long, group = "form")]
+    pub(crate) arrow: bool,
+
+    /// Print a PNG image; of three dimensions the first image, or that of --select; a plot of one
+    #[arg(long, group = "form")]
+    pub(crate) png: bool,
+
     /// The bytes of the file of a mount; the default but on a terminal
     #[arg(long, group = "form")]
     pub(crate) raw: bool,

@@ -45,4 +45,4 @@ pub use types::{
     Attr, Caller, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened,
     Sight, Statfs, Whence,
 };
-pub use views::{label, measurements, status_text};
+pub use views::{about_views, label, measurements, status_text};

@@ -23,7 +23,7 @@ pub fn check(mounted: &Mounted, node: &Node, sight: Sight<'_>, caller: Caller, f
     let connector = &*mounted.connector;
     let seen = match sight {
         Sight::Xattr(name) => xattr::shown(mounted, node, name).map_err(|e| failed(&e))?.map(|(id, shown)| (id, Some(shown))),
-        Sight::Bytes => node.item.object().filter(|_| node.item.view.names_targets()).map(|id| (id, None)),
+        Sight::Bytes => node.item.owner.filter(|_| node.item.view.names_targets()).map(|id| (id, None)),
     };
     let Some((id, shown)) = seen else { return Ok(()) };
     if matches!(&shown, Some(Shown::Fact(fact)) if fact == ERROR_FACT) {

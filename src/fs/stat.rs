@@ -107,7 +107,7 @@ impl Stat {
             btime: backing.mtime,
             uid: spec.uid,
             gid: spec.gid,
-            is_generated: kind == FileKind::Regular && node.item.view.is_generated(),
+            is_generated: kind == FileKind::Regular && node.item.view.is_generated(&node.item),
         }
     }
 

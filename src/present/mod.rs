@@ -2,9 +2,12 @@
 //!
 //! Shared by every kind of container. Knows the container model, and no file system.
 
+#[cfg(feature = "arrow")]
+mod arrow;
 mod aspects;
 mod attribute_value;
 pub(crate) mod attributes;
+mod blocks;
 mod brief;
 mod brief_value;
 mod ddl;
@@ -15,6 +18,7 @@ mod describe;
 mod edit;
 mod facts;
 mod hdf5_json;
+mod image;
 pub(crate) mod json;
 mod link_order;
 mod map;
@@ -48,6 +52,8 @@ pub mod fuzzing {
     };
 }
 
+#[cfg(feature = "arrow")]
+pub use arrow::{ArrowFile, is_fixed as arrow_is_fixed};
 pub use aspects::{aspect_name, aspect_text, element_text};
 pub use attribute_value::attribute_value;
 pub use brief::cut;
@@ -58,6 +64,7 @@ pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Held, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, description, fact, fact_fits, fact_within, needed_facts};
 pub use hdf5_json::hdf5_json;
+pub use image::{Packing, Pictures, has_pictures};
 pub use map::{MapEditor, map_key_text, map_keys, map_value, map_value_len};
 pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};

@@ -216,6 +216,12 @@ fn each<T: Default + Send>(
     Ok(())
 }
 
+/// The element as a double, that of an enumeration too; `None`: it is no number.
+pub(super) fn float_of(t: &Datatype, bytes: &[u8]) -> Option<f64> {
+    let t = if let Class::Enumeration(e) = &t.class { &e.base } else { t };
+    number_of(t, bytes).map(Number::as_f64)
+}
+
 /// The element as a number; `None`: it is too large for one.
 fn number_of(t: &Datatype, bytes: &[u8]) -> Option<Number> {
     if let Some(raw) = plain_number(t, bytes) {

@@ -14,11 +14,14 @@ fn the_control_directory_is_not_listed_but_can_be_entered() {
     assert_eq!(
         mount.names(".h5dir"),
         [
+            "README",
+            "arrow",
             "attrs",
             "chunks",
             "csv",
             "defined",
             "exact",
+            "images",
             "json",
             "jsonl",
             "kerchunk.json",
@@ -29,9 +32,14 @@ fn the_control_directory_is_not_listed_but_can_be_entered() {
             "text",
             "tsv",
             "zarr",
-            "zarr2"
+            "zarr2",
         ]
     );
+    let readme = String::from_utf8(mount.read(".h5dir/README")).unwrap();
+    assert_eq!(mount.path(".h5dir/README").metadata().unwrap().len(), readme.len() as u64);
+    for name in mount.names(".h5dir") {
+        assert!(readme.lines().any(|line| line.split(['/', ' ']).next() == Some(&name)), "{name}: {readme}");
+    }
     assert!(!mount.path("group/.h5dir").exists(), "only at the root");
     let found = shell(mount.place.dir(), "find mnt -name .h5dir | wc -l; cd mnt/.h5dir/exact/group && ls");
     assert_eq!(found, "0\nhard\nown\nsub\nto_cycle\n");

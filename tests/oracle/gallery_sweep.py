@@ -22,8 +22,10 @@ PRINTS = {
     "getfattr -n": "kelvin",
     "od ": "10 11",
     "dd ": "4096",
+    "cp /mnt/lab/run1.h5/.h5dir/images": "PNG image data, 32 x 32, 16-bit grayscale",
     "grep -m1": "dims",
     'python3 -c "import zarr': "(8, 32, 32)",
+    'python3 -c "import polars': "4950",
 }
 
 

@@ -192,6 +192,31 @@ def one_string_for_all(path):
         f.write(descriptor * 200_000)
 
 
+def sizes(t, options, path):
+    """A long text shows its size after it was read to its end, and programs that go by it read all of it."""
+    for target in (path, None):
+        if target is None:
+            target = path[:-3] + "-iod"
+            subprocess.run([options.bin, "cp", "-r", path, f"iod:{target}"], check=True, stdin=subprocess.DEVNULL)
+            target = f"iod:{target}"
+        with harness.mounted(options.bin, target) as mount:
+            file, copy = f"{mount}/.h5dir/csv/d.csv", path + ".csv"
+            os.listdir(os.path.dirname(file))
+            t.equal(os.stat(file).st_size, 0, "the size of a text that was not made")
+            with open(file, "rb") as f:
+                t.equal(os.fstat(f.fileno()).st_size, 0, "the size of a text that was opened")
+                want = f.read()
+                t.equal((os.fstat(f.fileno()).st_size, f.seek(0, os.SEEK_END)), (len(want), len(want)), "the size of a text that was read")
+            t.equal(os.stat(file).st_size, len(want), "the size of a text that was read before")
+            subprocess.run(["rsync", file, copy], check=True)
+            t.check(harness.read(copy) == want == cat(options, "--csv", f"{path}:/d"), "rsync copies a text that was read")
+            rows = duckdb.sql(f"select count(*) from read_csv('{file}', header=false)").fetchall()
+            t.equal(rows, [(3_000_000,)], "DuckDB reads a text that was read before")
+            file = f"{mount}/.h5dir/json/small.json"
+            t.equal(os.stat(file).st_size, 0, "the size of JSON that was not made")
+            t.equal(len(harness.read(file)), os.stat(file).st_size, "the size of JSON that was made")
+
+
 def endless(t, options, path):
     """A dataset of 2^60 bytes that were never written: no request lasts."""
     with h5py.File(path, "w") as f:
@@ -244,8 +269,10 @@ def main():
         large, copy = os.path.join(place, "large.h5"), os.path.join(place, "copy.csv")
         with h5py.File(large, "w") as f:
             f["d"] = np.random.default_rng(1).random(3_000_000)
+            f["small"] = 1
         subprocess.run([options.bin, "cp", f"{large}:/.h5dir/csv/d.csv", copy], check=True, stdin=subprocess.DEVNULL)
         t.check(harness.read(copy) == cat(options, "--csv", f"{large}:/d"), "a long text is copied")
+        sizes(t, options, large)
     t.finish()
 
 

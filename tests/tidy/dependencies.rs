@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Licences that may be asked for.
-const LICENCES: [&str; 11] = [
+const LICENCES: [&str; 12] = [
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "CC0-1.0",
     "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
@@ -25,7 +26,7 @@ const LICENCES: [&str; 11] = [
 
 /// Crates that are built in several versions, which other crates ask for: small ones, or used while
 /// building alone.
-const SEVERAL_VERSIONS: [&str; 4] = ["crypto-common", "digest", "getrandom", "syn"];
+const SEVERAL_VERSIONS: [&str; 5] = ["crypto-common", "digest", "getrandom", "miniz_oxide", "syn"];
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 

@@ -4,6 +4,7 @@
 //! h5dir(1), h5dir-COMMAND(1)   from the definitions of the command line
 //! h5dir.yaml(5)                keys from there, the rest from docs/CONFIGURATION.md
 //! mount.h5dir(8)               from docs/CONFIGURATION.md
+//! h5dir(7)                     from docs/OVERVIEW.md, views from their registry
 //! ```
 
 mod markdown;
@@ -13,6 +14,7 @@ use crate::base::escape::{self, escaped};
 use crate::config::args::ManArgs;
 use crate::config::help;
 use crate::config::options::MountOptions;
+use crate::fs::about_views;
 use crate::fs::open::host_path;
 use clap::{Arg, Args, Command};
 use clap_mangen::Man;
@@ -28,8 +30,15 @@ const CONFIGURATION: &str = include_str!("../../../docs/CONFIGURATION.md");
 const FILE_SECTION: &str = "Configuration file";
 /// Its section about mount(8).
 const HELPER_SECTION: &str = "fstab";
+/// The document that describes a mount.
+const OVERVIEW: &str = include_str!("../../../docs/OVERVIEW.md");
+/// Its section about views, whose table is that of the registry.
+const VIEWS_SECTION: &str = "Views";
 /// Source of all pages, at their foot.
 const SOURCE: &str = concat!("h5dir ", env!("CARGO_PKG_VERSION"));
+
+/// Section of h5dir(7).
+const MOUNT_SECTION: u8 = 7;
 
 /// A manual page.
 struct Page {
@@ -40,9 +49,16 @@ struct Page {
 }
 
 impl Page {
-    /// `mount` of h5dir-mount(1).
+    /// `mount` of h5dir-mount(1), and `7` of h5dir(7): h5dir is that of section 1.
     fn short(&self) -> &str {
-        self.name.strip_prefix("h5dir-").unwrap_or(&self.name)
+        if self.section == MOUNT_SECTION { "7" } else { self.name.strip_prefix("h5dir-").unwrap_or(&self.name) }
+    }
+
+    /// True if `wanted` names the page: `mount`, `h5dir-mount`, `h5dir-mount.1`, `h5dir-mount(1)`.
+    fn is(&self, wanted: &str) -> bool {
+        let (name, section) = (&self.name, self.section);
+        let plain = wanted == self.short() || (*name == wanted && section != MOUNT_SECTION);
+        plain || wanted == format!("{name}.{section}") || wanted == format!("{name}({section})")
     }
 }
 
@@ -52,7 +68,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
     if let Some(dir) = &args.dir {
         return write(dir, &pages);
     }
-    match pages.iter().find(|page| page.name == args.page || page.short() == args.page) {
+    match pages.iter().find(|page| page.is(&args.page)) {
         Some(page) => print(&page.text),
         None => {
             let names: Vec<&str> = pages.iter().map(Page::short).collect();
@@ -96,12 +112,13 @@ fn pages() -> io::Result<Vec<Page>> {
     subcommands(&root).try_for_each(|command| add_pages(command, &mut pages))?;
     pages.push(file_page()?);
     pages.push(helper_page()?);
+    pages.push(mount_page()?);
     Ok(pages)
 }
 
 /// Adds the page of `command` and those of its commands.
 fn add_pages(command: &Command, pages: &mut Vec<Page>) -> io::Result<()> {
-    pages.push(command_page(command, &["h5dir(1)".into(), "h5dir.yaml(5)".into(), "mount.h5dir(8)".into()])?);
+    pages.push(command_page(command, &["h5dir(1)".into(), "h5dir.yaml(5)".into(), "h5dir(7)".into(), "mount.h5dir(8)".into()])?);
     subcommands(command).try_for_each(|command| add_pages(command, pages))
 }
 
@@ -210,6 +227,30 @@ fn helper_page() -> io::Result<Page> {
     finish("mount.h5dir", 8, &roff)
 }
 
+/// h5dir(7).
+fn mount_page() -> io::Result<Page> {
+    let mut roff = title("h5dir", MOUNT_SECTION, "what a mounted HDF5 file shows");
+    roff.control("SH", ["DESCRIPTION"]);
+    let mut parts = OVERVIEW.split("\n## ");
+    let begin = parts.next().and_then(|part| part.split_once("\n\n")).map_or("", |(_, text)| text);
+    // The rest of the paragraph names the sections.
+    markdown::render(begin.split(" Sections:").next().unwrap_or(begin), &mut roff);
+    for part in parts {
+        if !part.starts_with(VIEWS_SECTION) {
+            markdown::render(&format!("## {part}"), &mut roff);
+            continue;
+        }
+        roff.control("SH", ["VIEWS"]);
+        markdown::render(part.split_once("\n\n").map_or("", |(_, text)| text).split("\n|").next().unwrap_or_default(), &mut roff);
+        for (files, about) in about_views() {
+            roff.control("TP", []);
+            roff.text([bold(format!(".h5dir/{files}"))]).text([roman(about)]);
+        }
+    }
+    list("SEE ALSO", &["h5dir-mount(1)".into(), "h5dir.yaml(5)".into(), "getfattr(1)".into(), "xattr(7)".into()], &mut roff);
+    finish("h5dir", MOUNT_SECTION, &roff)
+}
+
 fn title(name: &str, section: u8, about: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("TH", [name, section.to_string().as_str(), "", SOURCE, "h5dir"]);
@@ -272,6 +313,23 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_a_mount_has_the_sections_of_the_overview_and_all_views() {
+        let text = page("7");
+        for heading in OVERVIEW.lines().filter_map(|line| line.strip_prefix("## ")) {
+            let heading = heading.to_uppercase();
+            assert!(text.lines().any(|line| line.replace('"', "") == format!(".SH {heading}")), "{heading}\n{text}");
+        }
+        for (files, about) in about_views() {
+            assert!(text.contains(&format!(".h5dir/{files}")) && text.contains(about), "{files}");
+        }
+        assert!(text.contains("user.h5dir.NAME") && !text.contains("Sections:"), "{text}");
+        let (all, wanted) = (pages().unwrap(), |all: &[Page], name: &str| all.iter().filter(|page| page.is(name)).count());
+        for name in ["h5dir", "h5dir.1", "h5dir(7)", "h5dir.7", "7", "mount", "h5dir-mount.1"] {
+            assert_eq!(wanted(&all, name), 1, "{name}");
+        }
+    }
+
+    #[test]
     fn commands_of_commands_have_pages() {
         let mut root = Command::new("h5dir").subcommand(Command::new("a").subcommand(Command::new("b")).subcommand(Command::new("c")));
         root.build();
@@ -296,7 +354,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("a/b");
         man(&ManArgs { dir: Some(at.clone()), page: "h5dir".into() }).unwrap();
-        for name in ["h5dir.1", "h5dir-mount.1", "h5dir-completions.1", "h5dir-man.1", "h5dir.yaml.5", "mount.h5dir.8"] {
+        for name in ["h5dir.1", "h5dir-mount.1", "h5dir-completions.1", "h5dir-man.1", "h5dir.yaml.5", "h5dir.7", "mount.h5dir.8"] {
             assert!(at.join(name).metadata().unwrap().len() > 200, "{name}");
         }
         assert!(!at.join("h5dir-bench-memory-fs.1").exists());

@@ -16,6 +16,10 @@ pub enum Form {
     Json,
     /// A numpy file.
     Npy,
+    /// An Arrow file.
+    Arrow,
+    /// A PNG image, or a plot.
+    Png,
 }
 
 /// Bytes of text that are passed on at once, about.
@@ -38,11 +42,17 @@ impl ObjectModel {
         f: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let connector = &*self.models.mounted.connector;
+        if form == Form::Png {
+            let pictures = present::Pictures::of(self.models.mounted.connector.clone(), self.id, selection)?;
+            let frame = (!pictures.is_plot()).then_some(0);
+            return f(&pictures.png(frame, present::Packing::Deflated)?);
+        }
         let table = self.read(|object| Table::of(object.connector, object.id, selection))?;
         let dialect = match form {
             Form::Rows(dialect) => dialect,
             Form::Json => return table.json(connector, f),
             Form::Npy => return table.npy(connector, f),
+            Form::Arrow | Form::Png => return self.print_arrow(table, f),
         };
         f(&table.header(dialect))?;
         let (wanted, mut text) = (rows(table.rows()), Vec::new());
@@ -53,5 +63,24 @@ impl ObjectModel {
             f(&text)?;
         }
         Ok(())
+    }
+
+    #[cfg(feature = "arrow")]
+    fn print_arrow(&self, table: Table, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let file = present::ArrowFile::new(self.models.mounted.connector.clone(), table)?;
+        let (mut piece, mut at) = (vec![0; PIECE_BYTES], 0u64);
+        loop {
+            let n = file.read(at, &mut piece)?;
+            if n == 0 {
+                return Ok(());
+            }
+            f(piece.get(..n).unwrap_or_default())?;
+            at = at.saturating_add(n as u64);
+        }
+    }
+
+    #[cfg(not(feature = "arrow"))]
+    fn print_arrow(&self, _table: Table, _f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        Err(crate::base::Error::refused(libc::EOPNOTSUPP, "this h5dir was built without the feature 'arrow'; use --csv or --npy"))
     }
 }

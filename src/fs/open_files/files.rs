@@ -47,7 +47,7 @@ impl OpenFiles {
     }
 
     fn bytes(&self, node: &Arc<Node>) -> FsResult<Box<dyn Bytes>> {
-        if node.item.view.is_generated() {
+        if node.item.view.is_generated(&node.item) {
             self.mounted.inodes.store(self.namespace.nodes.len() as u64, Ordering::Relaxed);
             self.mounted.open_files.store(self.files.read().len() as u64, Ordering::Relaxed);
         }
@@ -65,7 +65,7 @@ impl OpenFiles {
         }
         let editable = node.item.editable().filter(|_| mode.write);
         let bypasses = editable.is_some_and(|edit| edit.bypasses_page_cache(mode));
-        let direct_io = node.item.view.is_generated() || bypasses;
+        let direct_io = node.item.view.is_generated(&node.item) || bypasses;
         let state = self.mounted.state();
         let bytes = self.bytes(node)?;
         let handle = Handle(self.next_handle.fetch_add(1, Ordering::Relaxed));

@@ -109,6 +109,10 @@ impl View for Attrs {
         "attrs"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("attrs/PATH/NAME", "raw bytes of an attribute")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Attrs.group(group)
     }

@@ -51,6 +51,10 @@ impl View for Chunks {
         "chunks"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("chunks/PATH/I.J.K", "stored bytes of the chunk with these coordinates")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Chunks.group(group)
     }

@@ -38,6 +38,10 @@ impl View for Defined {
         "defined"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("defined/PATH", "which elements were written")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Defined.group(group)
     }
@@ -71,7 +75,7 @@ impl View for Defined {
     }
 
     /// The size of text is unknown before it is rendered.
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

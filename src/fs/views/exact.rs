@@ -29,6 +29,10 @@ impl View for Exact {
         "exact"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("exact/PATH", "elements with the lengths of strings and sequences")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Exact.group(group)
     }

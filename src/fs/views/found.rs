@@ -25,6 +25,10 @@ impl View for Found {
         "found"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("found/ADDRESS", "objects without names (mounts with --rescue)")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Item::part_of(self, Class::Directory, group, b"")
     }

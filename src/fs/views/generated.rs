@@ -17,17 +17,24 @@ pub struct Generated {
     name: &'static str,
     /// Only the owner may read it.
     private: bool,
+    about: &'static str,
     text: fn(&Context<'_>) -> Vec<u8>,
 }
 
 /// The last warnings and errors, with the reasons of refusals. They may name files that others may
 /// not see.
-pub static LOG: Generated = Generated { name: "log", private: true, text: |_| recent_log::text() };
+pub static LOG: Generated =
+    Generated { name: "log", private: true, about: "the last warnings and errors, with reasons", text: |_| recent_log::text() };
 /// Measurements in the format of Prometheus.
-pub static METRICS: Generated = Generated { name: "metrics", private: false, text: |cx| page(&cx.host.counters(), "").into_bytes() };
+pub static METRICS: Generated = Generated {
+    name: "metrics",
+    private: false,
+    about: "counters and durations for Prometheus",
+    text: |cx| page(&cx.host.counters(), "").into_bytes(),
+};
 /// Counters.
 pub static STATUS: Generated =
-    Generated { name: "status", private: false, text: |cx| status_text(cx.file, &cx.host.counters()).into_bytes() };
+    Generated { name: "status", private: false, about: "counters", text: |cx| status_text(cx.file, &cx.host.counters()).into_bytes() };
 
 /// Counters of the mount of `file` as lines of a name and a value.
 pub fn status_text(file: &Path, counters: &[(&'static str, u64)]) -> String {
@@ -43,6 +50,10 @@ impl View for Generated {
         self.name
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
+    }
+
     fn root(&'static self, _group: ObjectId) -> Item {
         Item { view: self, class: Class::File, owner: None, key: None }
     }
@@ -51,7 +62,7 @@ impl View for Generated {
         false
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

@@ -7,10 +7,12 @@
 use super::bytes::{Bytes, Text};
 use super::context::Context;
 use super::links::LinkView;
-use super::view::{Child, Class, Inode, Item, NumberSpace, View, Visit};
+use super::sizes::SizePlace;
+use super::suffixed::{name_of_directory, named};
+use super::view::{Child, Class, Extent, Inode, Item, NumberSpace, View, Visit};
 use crate::base::Result;
 use crate::connector::{ObjectId, ObjectKind};
-use crate::fs::name::{NAME_MAX, file_name, file_name_escaped, file_name_within};
+use crate::fs::name::{NAME_MAX, file_name_within};
 use crate::present;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -39,16 +41,8 @@ fn name_of_file(link_name: &[u8]) -> Vec<u8> {
 }
 
 /// Name of the directory of the group that the link `link_name` leads to.
-fn name_of_directory(link_name: &[u8]) -> Vec<u8> {
-    let name = file_name(link_name);
-    if name.ends_with(SUFFIX) { file_name_escaped(link_name) } else { name.into_owned() }
-}
-
-/// `child` under the name that `show` makes of its link name.
-fn named(child: Child, item: Item, show: fn(&[u8]) -> Vec<u8>) -> Child {
-    let link_name = child.link_name.unwrap_or_else(|| child.name.into());
-    let name = show(&link_name);
-    Child { item, link_name: Some(link_name), name }
+fn name_of_group(link_name: &[u8]) -> Vec<u8> {
+    name_of_directory(link_name, SUFFIX)
 }
 
 /// The file of `child`. A symbolic link, to a group further up, has none.
@@ -64,7 +58,7 @@ fn file_of(child: Child) -> Option<Child> {
 /// The directory of `child`, if it is a group or a symbolic link to one.
 fn directory_of(child: Child) -> Option<Child> {
     let item = Some(child.item.clone()).filter(|item| matches!(item.class, Class::Group | Class::Symlink))?;
-    Some(named(child, item, name_of_directory))
+    Some(named(child, item, name_of_group))
 }
 
 fn root_file(dir: &dyn Inode) -> Option<Child> {
@@ -91,6 +85,10 @@ impl View for Json {
         "json"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("json/PATH.json", "the object as hdf5-json, with its values")
+    }
+
     fn names_targets(&self) -> bool {
         true
     }
@@ -113,7 +111,7 @@ impl View for Json {
                 return Ok(child);
             }
         }
-        Ok(Json.lookup_shown(cx, dir, group, name, &name_of_directory)?.and_then(directory_of))
+        Ok(Json.lookup_shown(cx, dir, group, name, &name_of_group)?.and_then(directory_of))
     }
 
     fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
@@ -132,15 +130,25 @@ impl View for Json {
         Ok(())
     }
 
-    /// The size of the text is unknown before it is rendered.
-    fn is_generated(&self) -> bool {
+    /// The size of the text is unknown before it was rendered once.
+    fn is_generated(&self, _item: &Item) -> bool {
         true
+    }
+
+    fn extent(&self, cx: &Context<'_>, inode: &dyn Inode) -> Result<Extent> {
+        let place = SizePlace::of(cx, inode.item()).filter(|_| inode.item().class == Class::File);
+        Ok(Extent::of(place.and_then(|place| place.get()).unwrap_or(0)))
     }
 
     fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
         let item = inode.item();
         let Some(id) = item.object().filter(|_| item.class == Class::File) else { return Ok(None) };
-        Ok(Some(Box::new(Text(present::hdf5_json(&**cx.connector, id, TEXT_BYTES_MAX)?))))
+        let place = SizePlace::of(cx, item);
+        let text = present::hdf5_json(&**cx.connector, id, TEXT_BYTES_MAX)?;
+        if let Some(place) = place.filter(SizePlace::stays) {
+            place.set(Some(text.len() as u64));
+        }
+        Ok(Some(Box::new(Text(text))))
     }
 
     fn number_space(&self, item: &Item) -> Option<NumberSpace> {

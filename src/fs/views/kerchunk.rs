@@ -8,10 +8,10 @@ use super::context::Context;
 use super::view::{Class, Inode, Item, View};
 use super::zarr::name_of_node;
 use crate::base::escape::escaped_bytes;
+use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId};
 use crate::present::References;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Most bytes of text that are made for one request.
@@ -43,7 +43,7 @@ impl View for Kerchunk {
         true
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

@@ -87,8 +87,7 @@ pub trait LinkView: View {
     /// Links of `group` after position `start`. False: `f` stopped the listing.
     fn list_links(&'static self, cx: &Context<'_>, dir: &dyn Inode, group: ObjectId, start: u64, f: Visit<'_>) -> Result<bool> {
         let mut stopped = false;
-        cx.connector.list(group, start, &mut |link, next| {
-            let Some(child) = self.child(cx, dir, group, link) else { return ControlFlow::Continue(()) };
+        self.list_plain(cx, dir, group, start, &mut |child, next| {
             let suffix = self.suffix();
             let takes_suffix = !suffix.is_empty() && has_suffix(&child.item);
             let child = if takes_suffix { with_suffix(child, suffix) } else { child };
@@ -97,6 +96,14 @@ pub trait LinkView: View {
             flow
         })?;
         Ok(!stopped)
+    }
+
+    /// Links of `group` after position `start`, under their names without the suffix.
+    fn list_plain(&'static self, cx: &Context<'_>, dir: &dyn Inode, group: ObjectId, start: u64, f: Visit<'_>) -> Result<()> {
+        cx.connector.list(group, start, &mut |link, next| match self.child(cx, dir, group, link) {
+            Some(child) => f(child, next),
+            None => ControlFlow::Continue(()),
+        })
     }
 
     /// How a link of `group` is shown; `None`: not at all.
@@ -162,7 +169,7 @@ pub trait LinkView: View {
 
 /// Datasets have it, also where their files are texts, and objects that cannot be read.
 fn has_suffix(item: &Item) -> bool {
-    let is_text = item.class == Class::File && item.view.is_generated();
+    let is_text = item.class == Class::File && item.view.is_generated(item);
     matches!(item.class, Class::Dataset | Class::Broken) || is_text
 }
 

@@ -2,6 +2,8 @@
 //!
 //! A new view is a file of this folder, its `mod` line, and a line of [`ALL`].
 
+#[cfg(feature = "arrow")]
+mod arrow;
 mod attrs;
 mod buffer;
 mod bytes;
@@ -13,6 +15,7 @@ mod elements;
 mod exact;
 mod found;
 mod generated;
+mod images;
 mod json;
 mod kerchunk;
 mod links;
@@ -21,7 +24,10 @@ mod map;
 mod metrics;
 mod npy;
 mod object;
+mod readme;
 mod refused;
+mod sizes;
+mod suffixed;
 mod tables;
 mod transactions;
 mod versions;
@@ -45,12 +51,16 @@ use view::View;
 /// The views below `.h5dir`, in the order of their names: one line each.
 #[rustfmt::skip]
 pub static ALL: &[&dyn View] = &[
+    &readme::Readme(|| ALL),
+    #[cfg(feature = "arrow")]
+    &arrow::Arrow,
     &attrs::Attrs,
     &chunks::Chunks,
     &tables::CSV,
     &defined::Defined,
     &exact::Exact,
     &found::Found,
+    &images::Images,
     &json::Json,
     &tables::JSON_LINES,
     &kerchunk::Kerchunk,
@@ -67,6 +77,11 @@ pub static ALL: &[&dyn View] = &[
     &zarr::ZARR,
     &zarr::ZARR2,
 ];
+
+/// The files of each view below `.h5dir`, as a pattern, and what they have.
+pub fn about_views() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.iter().map(|view| view.about())
+}
 
 /// The view of the root of a mount.
 static MAIN: main::Main = main::Main;

@@ -58,6 +58,10 @@ impl View for Npy {
         "npy"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("npy/PATH.npy", "the dataset for numpy")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Npy.group(group)
     }

@@ -24,6 +24,10 @@ impl View for Refused {
         "refused"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("refused", "why a commit failed (containers in object stores)")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Item::part_of(self, Class::File, group, b"")
     }
@@ -36,7 +40,7 @@ impl View for Refused {
         false
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

@@ -2,48 +2,44 @@
 //! on.
 //!
 //! The text is made as it is read, and the page cache is bypassed. Opening a file finds the size of
-//! its text if that is not long, which the file then shows. Other files show a size of 0.
+//! its text if that is not long, and reading a file to its end finds that of any text. The file
+//! shows it then. Other files show a size of 0.
 
 use super::bytes::Bytes;
 use super::context::Context;
 use super::links::LinkView;
 use super::object;
+use super::sizes::SizePlace;
 use super::view::{Child, Class, Extent, Inode, Item, View, Visit};
-use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present::{Dialect, Table, TableText};
-use lru::LruCache;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-
-/// Files whose sizes are kept.
-const SIZES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-
-/// Sizes of texts by object and view.
-struct Sizes(Mutex<LruCache<(ObjectId, &'static str), u64>>);
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Sizes(Mutex::new(LruCache::new(SIZES_MAX)))
-    }
-}
 
 /// A view of datasets in a dialect.
 pub struct Tables {
     name: &'static str,
     suffix: &'static [u8],
     dialect: Dialect,
+    about: (&'static str, &'static str),
 }
 
 /// Values, one a line, or the elements of a row.
-pub static TEXT: Tables = Tables { name: "text", suffix: b".txt", dialect: Dialect::Text };
+pub static TEXT: Tables =
+    Tables { name: "text", suffix: b".txt", dialect: Dialect::Text, about: ("text/PATH.txt", "values of the dataset as text") };
 /// Values between commas.
-pub static CSV: Tables = Tables { name: "csv", suffix: b".csv", dialect: Dialect::Csv };
+pub static CSV: Tables =
+    Tables { name: "csv", suffix: b".csv", dialect: Dialect::Csv, about: ("csv/PATH.csv", "the dataset as a table, cells between commas") };
 /// Values between tabs.
-pub static TSV: Tables = Tables { name: "tsv", suffix: b".tsv", dialect: Dialect::Tsv };
+pub static TSV: Tables =
+    Tables { name: "tsv", suffix: b".tsv", dialect: Dialect::Tsv, about: ("tsv/PATH.tsv", "a table, cells between tabs") };
 /// JSON values, one a line.
-pub static JSON_LINES: Tables = Tables { name: "jsonl", suffix: b".jsonl", dialect: Dialect::JsonLines };
+pub static JSON_LINES: Tables = Tables {
+    name: "jsonl",
+    suffix: b".jsonl",
+    dialect: Dialect::JsonLines,
+    about: ("jsonl/PATH.jsonl", "the dataset with a JSON value a line"),
+};
 
 impl LinkView for Tables {
     fn object(&'static self, _cx: &Context<'_>, kind: ObjectKind, id: ObjectId) -> Option<Item> {
@@ -67,6 +63,10 @@ impl View for Tables {
         self.name
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        self.about
+    }
+
     fn names_targets(&self) -> bool {
         true
     }
@@ -83,39 +83,44 @@ impl View for Tables {
         dir.item().group().map_or(Ok(()), |group| self.list_links(cx, dir, group, start, f).map(drop))
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 
     fn extent(&self, cx: &Context<'_>, inode: &dyn Inode) -> Result<Extent> {
-        let size = inode.item().object().and_then(|id| cx.buffers.get::<Sizes>().0.lock().peek(&(id, self.name)).copied());
-        Ok(Extent::of(size.unwrap_or(0)))
+        Ok(Extent::of(SizePlace::of(cx, inode.item()).and_then(|place| place.get()).unwrap_or(0)))
     }
 
     fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
         let item = inode.item();
         let Some(id) = item.object().filter(|_| item.class == Class::File) else { return Ok(None) };
+        let Some(place) = SizePlace::of(cx, item) else { return Ok(None) };
         let text = TableText::new(cx.connector.clone(), Table::of(&**cx.connector, id, "")?, self.dialect);
-        let (sizes, key) = (cx.buffers.get::<Sizes>(), (id, self.name));
-        let stays = !cx.changing && cx.connector.follow().is_none();
-        if !(stays && sizes.0.lock().contains(&key)) {
-            match text.size()? {
-                Some(size) => drop(sizes.0.lock().put(key, size)),
-                // Of a dataset that was smaller.
-                None => drop(sizes.0.lock().pop(&key)),
-            }
+        if place.settled().is_none() {
+            place.set(text.size()?);
         }
-        Ok(Some(Box::new(text)))
+        Ok(Some(Box::new(Sized { text, place })))
     }
 }
 
-impl Bytes for TableText {
+/// A text whose size is noted when it was read to its end.
+struct Sized {
+    text: TableText,
+    place: SizePlace,
+}
+
+impl Bytes for Sized {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        TableText::read(self, offset, buf)
+        let done = self.text.read(offset, buf)?;
+        if done < buf.len() && self.place.settled().is_none() {
+            self.place.set(self.text.known_size());
+        }
+        Ok(done)
     }
 
     /// Errors: `EINVAL`, the text is long, and its size is not known.
     fn size(&self) -> Result<u64> {
-        TableText::size(self)?.ok_or_else(|| Error::refused(libc::EINVAL, "the size of a long text is not known"))
+        let size = self.place.settled().map_or_else(|| self.text.size(), |size| Ok(Some(size)))?;
+        size.ok_or_else(|| Error::refused(libc::EINVAL, "the size of a long text is not known before it was read to its end"))
     }
 }

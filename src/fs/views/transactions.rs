@@ -62,6 +62,10 @@ impl View for Tx {
         "tx"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("tx/NAME", "transactions (containers in object stores)")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Item::part_of(self, Class::Directory, group, b"")
     }
@@ -108,7 +112,7 @@ impl View for Tx {
         Ok(())
     }
 
-    fn is_generated(&self) -> bool {
+    fn is_generated(&self, _item: &Item) -> bool {
         true
     }
 

@@ -53,6 +53,10 @@ impl View for Versions {
         "versions"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("versions/N/PATH", "version N (containers in object stores)")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Item::part_of(self, Class::Directory, group, b"")
     }
@@ -104,6 +108,10 @@ impl View for Versions {
 impl View for Tags {
     fn name(&self) -> &'static str {
         "tags"
+    }
+
+    fn about(&self) -> (&'static str, &'static str) {
+        ("tags/TAG/PATH", "the version that a tag names (containers in object stores)")
     }
 
     fn root(&'static self, group: ObjectId) -> Item {

@@ -216,6 +216,11 @@ pub trait View: Send + Sync {
     /// Name below `.h5dir`; no other view has it.
     fn name(&self) -> &'static str;
 
+    /// Its files below `.h5dir`, as a pattern, and what they have, for `README` and the manual.
+    fn about(&self) -> (&'static str, &'static str) {
+        ("", "")
+    }
+
     /// What this view shows of the mounted group.
     fn root(&'static self, group: ObjectId) -> Item;
 
@@ -250,8 +255,9 @@ pub trait View: Send + Sync {
         Ok(None)
     }
 
-    /// True when bytes are made at open and no size is shown: the page cache is bypassed.
-    fn is_generated(&self) -> bool {
+    /// True when the bytes of `item` are made as they are read, and their size may not be known:
+    /// the page cache is bypassed.
+    fn is_generated(&self, _item: &Item) -> bool {
         false
     }
 

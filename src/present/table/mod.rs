@@ -29,7 +29,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::{Connector, Limited, ObjectId, Value};
 use rows::Rows;
 use std::ops::Range;
-use times::Times;
+pub(super) use times::Times;
 
 /// Most columns of a table.
 const COLUMNS_MAX: u64 = 1 << 20;
@@ -43,13 +43,13 @@ const BATCH_PARTS: u64 = 256;
 const TEXT_MAX: u64 = 64 << 20;
 
 /// A column: a member of each element, or the element itself.
-struct Column {
+pub(super) struct Column {
     /// Names of members, joined by dots; empty: the element itself.
-    name: Vec<u8>,
+    pub(super) name: Vec<u8>,
     /// First byte in the element.
-    offset: usize,
-    datatype: Datatype,
-    times: Option<Times>,
+    pub(super) offset: usize,
+    pub(super) datatype: Datatype,
+    pub(super) times: Option<Times>,
 }
 
 /// A dataset, or a block of it, as a table.
@@ -89,6 +89,38 @@ impl Table {
     /// Number of rows.
     pub fn rows(&self) -> u64 {
         self.rows.count()
+    }
+
+    /// Its columns.
+    #[cfg(feature = "arrow")]
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Dimensions of the block.
+    #[cfg(feature = "arrow")]
+    pub(super) fn extent(&self) -> Vec<u64> {
+        self.rows.extent()
+    }
+
+    /// True if its rows are elements, else lines along the last dimension.
+    #[cfg(feature = "arrow")]
+    pub(super) fn has_rows_of_elements(&self) -> bool {
+        !self.rows.are_lines()
+    }
+
+    /// Reads the elements of `rows`, which the caller bounds.
+    #[cfg(feature = "arrow")]
+    pub(super) fn read(&self, connector: &dyn Connector, rows: Range<u64>) -> Result<Option<Value>> {
+        let mut all: Option<Value> = None;
+        for elements in self.rows.runs(rows) {
+            let value = connector.elements_in(self.id, elements)?;
+            match &mut all {
+                Some(all) => all.bytes.extend_from_slice(&value.bytes),
+                None => all = Some(value),
+            }
+        }
+        Ok(all)
     }
 
     /// Type of its elements.

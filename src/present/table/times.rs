@@ -16,7 +16,7 @@ const NANOS_PER_DAY: i128 = 86_400 * NANOS_PER_SECOND;
 
 /// How numbers are times.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Times {
+pub(in crate::present) struct Times {
     /// Nanoseconds of a unit.
     unit: i128,
     /// Nanoseconds from 1970-01-01 to the first moment.
@@ -45,7 +45,7 @@ impl Times {
     }
 
     /// How opaque elements are times, by the tag that h5py gives them.
-    pub(super) fn of_type(t: &Datatype) -> Option<Times> {
+    pub(in crate::present) fn of_type(t: &Datatype) -> Option<Times> {
         let Some(NumpyDtype::Plain(notation)) = numpy_dtype(t).filter(|_| matches!(t.class, Class::Opaque(_))) else { return None };
         let unit = notation.strip_prefix("<M8[")?.strip_suffix(']').filter(|_| t.size == 8)?;
         Some(Times { unit: numpy_unit(unit)?, origin: 0, gregorian: false, opaque: true })
@@ -60,10 +60,38 @@ impl Times {
     /// The time of an element of type `t` by ISO 8601; `NaT` for numpy's nothing and for NaN.
     /// `None`: it is shown as a number.
     pub(super) fn text(&self, t: &Datatype, bytes: &[u8]) -> Option<String> {
+        match self.moment(t, bytes)? {
+            None => Some("NaT".into()),
+            Some(nanos) => self.shown(nanos),
+        }
+    }
+
+    /// Nanoseconds of a unit.
+    #[cfg(feature = "arrow")]
+    pub(in crate::present) fn unit(&self) -> i128 {
+        self.unit
+    }
+
+    /// True if all times are whole units from 1970 on.
+    #[cfg(feature = "arrow")]
+    pub(in crate::present) fn is_whole(&self) -> bool {
+        self.opaque
+    }
+
+    /// Nanoseconds from 1970 to the time of an element of type `t`; `None`: it is no time, or one
+    /// of a calendar that is not ours; inner `None`: numpy's nothing, or NaN.
+    #[cfg(feature = "arrow")]
+    pub(in crate::present) fn nanos(&self, t: &Datatype, bytes: &[u8]) -> Option<Option<i128>> {
+        let moment = self.moment(t, bytes)?;
+        let before = |nanos: i128| nanos < i128::from(GREGORIAN_FROM).saturating_mul(NANOS_PER_SECOND);
+        Some(moment).filter(|moment| !(self.gregorian && moment.is_some_and(before)))
+    }
+
+    fn moment(&self, t: &Datatype, bytes: &[u8]) -> Option<Option<i128>> {
         let nanos = if self.opaque {
             let raw = i64::from_le_bytes(bytes.try_into().ok()?);
             if raw == i64::MIN {
-                return Some("NaT".into());
+                return Some(None);
             }
             i128::from(raw).checked_mul(self.unit)?
         } else {
@@ -77,13 +105,13 @@ impl Times {
                 Err(_) => {
                     let value: f64 = text.parse().ok()?;
                     if value.is_nan() {
-                        return Some("NaT".into());
+                        return Some(None);
                     }
                     scaled(value, self.unit)?
                 }
             }
         };
-        self.shown(self.origin.checked_add(nanos)?)
+        self.origin.checked_add(nanos).map(Some)
     }
 
     fn shown(&self, nanos: i128) -> Option<String> {

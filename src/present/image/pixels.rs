@@ -1,0 +1,171 @@
+//! Elements become pixels.
+
+use super::layout::{Layout, raw_depth};
+use super::sample::{Sampled, spread};
+use crate::base::datatype::{ByteOrder, Class};
+use crate::base::{Error, Result};
+use crate::connector::{Connector, DatasetInfo, ObjectId};
+use crate::present::statistics::float_of;
+use std::ops::Range;
+
+/// Bytes of rows that are read at once, about.
+const BATCH_BYTES: u64 = 4 << 20;
+/// Numbers whose percentiles are taken.
+const RANKED_MAX: usize = 1 << 20;
+/// Numbers up to this part of all are black, and from the same part before the end on white.
+const CUT: f64 = 0.01;
+
+/// The dataset that pixels come from.
+pub(super) struct Source<'a> {
+    pub(super) connector: &'a dyn Connector,
+    pub(super) id: ObjectId,
+    pub(super) dataset: &'a DatasetInfo,
+    pub(super) layout: &'a Layout,
+}
+
+impl Source<'_> {
+    /// The bytes of elements.
+    pub(super) fn read(&self, elements: Range<u64>) -> Result<Vec<u8>> {
+        Ok(self.connector.elements_in(self.id, elements)?.bytes)
+    }
+
+    fn size(&self) -> usize {
+        usize::try_from(self.dataset.datatype.size).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// The samples of the image in samples of `depth` bits, the highest byte first.
+    pub(super) fn pixels(&self, frame: u64, sampled: &Sampled, depth: u8) -> Result<Vec<u8>> {
+        let elements = self.elements(frame, sampled)?;
+        let mut samples = match raw_depth(&self.dataset.datatype) {
+            Some(raw) if raw == depth => self.raw(elements),
+            _ => self.scaled(&elements),
+        };
+        if self.layout.inverted && self.layout.palette.is_none() && self.layout.planes == 1 {
+            samples.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        let (_, width) = sampled.size();
+        let pixel = usize::try_from(self.layout.planes).unwrap_or(1).saturating_mul(usize::from(depth / 8)).max(1);
+        let line = pixel.saturating_mul(width as usize).max(1);
+        let (upside_down, mirrored) = self.layout.flipped;
+        if upside_down {
+            samples = samples.chunks_exact(line).rev().flatten().copied().collect();
+        }
+        if mirrored {
+            samples = samples.chunks_exact(line).flat_map(|line| line.chunks_exact(pixel).rev().flatten().copied()).collect();
+        }
+        Ok(samples)
+    }
+
+    /// The elements of the pixels, sample by sample.
+    fn elements(&self, frame: u64, sampled: &Sampled) -> Result<Vec<u8>> {
+        let (height, width) = sampled.size();
+        let planes = usize::try_from(self.layout.planes).unwrap_or(1).max(1);
+        let large = || Error::refused(libc::EFBIG, "the image is too large");
+        let len = (height as usize).checked_mul(width as usize).and_then(|n| n.checked_mul(planes)?.checked_mul(self.size()));
+        let mut out = vec![0u8; len.ok_or_else(large)?];
+        let line = (width as usize).saturating_mul(planes).saturating_mul(self.size()).max(1);
+        if self.is_whole(sampled) {
+            let rows = (BATCH_BYTES / (line as u64)).max(1);
+            let mut at = 0u64;
+            for part in out.chunks_mut(line.saturating_mul(usize::try_from(rows).unwrap_or(usize::MAX))) {
+                let count = (part.len() / line) as u64;
+                let start = self.layout.run(frame, at, 0, &(0..1)).start;
+                let bytes =
+                    self.read(start..start.saturating_add(count.saturating_mul(self.layout.width).saturating_mul(planes as u64)))?;
+                part.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
+                at = at.saturating_add(count);
+            }
+            return Ok(out);
+        }
+        let rows = sampled.rows.iter().flat_map(|range| spread(range, sampled.of_rows));
+        for (row, to) in rows.zip(out.chunks_exact_mut(line)) {
+            self.row(frame, row, sampled, to)?;
+        }
+        Ok(out)
+    }
+
+    /// All elements of the image follow one another in the order of its samples.
+    fn is_whole(&self, sampled: &Sampled) -> bool {
+        let layout = self.layout;
+        let all =
+            sampled.of_rows == layout.height && sampled.of_columns == layout.width && sampled.rows.len() == 1 && sampled.columns.len() == 1;
+        all && layout.has_dense_rows() && (layout.planes == 1 || layout.is_interleaved())
+    }
+
+    /// The elements of the pixels of a row.
+    fn row(&self, frame: u64, row: u64, sampled: &Sampled, to: &mut [u8]) -> Result<()> {
+        let (size, interleaved) = (self.size(), self.layout.is_interleaved());
+        let planes = usize::try_from(self.layout.planes).unwrap_or(1).max(1);
+        let pixel = size.saturating_mul(planes);
+        // What a run has of each pixel.
+        let (runs, part) = if interleaved { (1, pixel) } else { (planes, size) };
+        for plane in 0..runs {
+            let mut pixels = to.chunks_exact_mut(pixel);
+            for range in &sampled.columns {
+                let bytes = self.read(self.layout.run(frame, row, plane as u64, range))?;
+                for column in spread(range, sampled.of_columns) {
+                    let at = usize::try_from(column.saturating_sub(range.start)).unwrap_or(usize::MAX).saturating_mul(part);
+                    let from = bytes.get(at..at.saturating_add(part)).unwrap_or_default();
+                    let to = pixels.next().and_then(|pixel| pixel.get_mut(plane.saturating_mul(size)..)).unwrap_or_default();
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Samples that are the elements.
+    fn raw(&self, mut elements: Vec<u8>) -> Vec<u8> {
+        let order = match &self.dataset.datatype.class {
+            Class::FixedPoint(f) => f.order,
+            Class::Bitfield(b) => b.order,
+            _ => ByteOrder::BigEndian,
+        };
+        if order == ByteOrder::LittleEndian && self.size() == 2 {
+            elements.chunks_exact_mut(2).for_each(<[u8]>::reverse);
+        }
+        elements
+    }
+
+    /// Samples of 8 bits, from the range of the image. What is not a number is black.
+    fn scaled(&self, elements: &[u8]) -> Vec<u8> {
+        let t = &self.dataset.datatype;
+        let numbers: Vec<f64> = elements.chunks_exact(self.size()).map(|e| float_of(t, e).unwrap_or(f64::NAN)).collect();
+        let (low, high) = self.layout.range.unwrap_or_else(|| percentiles(&numbers));
+        let width = high / 2.0 - low / 2.0;
+        let sample = |x: f64| {
+            // By halves: the range of all doubles is no double.
+            let part = if width > 0.0 { ((x / 2.0 - low / 2.0) / width).clamp(0.0, 1.0) } else { 0.0 };
+            if x.is_nan() { 0 } else { (part * 255.0).round() as u8 }
+        };
+        numbers.into_iter().map(sample).collect()
+    }
+}
+
+/// The numbers below and above which a hundredth of the finite ones lies.
+fn percentiles(numbers: &[f64]) -> (f64, f64) {
+    let step = numbers.len().div_ceil(RANKED_MAX).max(1);
+    let mut ranked: Vec<f64> = numbers.iter().step_by(step).copied().filter(|x| x.is_finite()).collect();
+    let Some(last) = ranked.len().checked_sub(1) else { return (0.0, 0.0) };
+    ranked.sort_unstable_by(f64::total_cmp);
+    let at = |part: f64| ranked.get((last as f64 * part).round() as usize).copied().unwrap_or(0.0);
+    let (low, high) = (at(CUT), at(1.0 - CUT));
+    // Almost all numbers are one: the others are shown.
+    if low < high { (low, high) } else { (at(0.0), at(1.0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentiles;
+
+    #[test]
+    fn percentiles_leave_out_few_numbers() {
+        let numbers: Vec<f64> = (0..=1000).map(f64::from).chain([f64::NAN, f64::INFINITY]).collect();
+        assert_eq!(percentiles(&numbers), (10.0, 990.0));
+        assert_eq!(percentiles(&[f64::NAN]), (0.0, 0.0));
+        assert_eq!(percentiles(&[3.0; 500]), (3.0, 3.0));
+        let mut one = vec![0.0; 500];
+        one[7] = 9.0;
+        assert_eq!(percentiles(&one), (0.0, 9.0));
+    }
+}
