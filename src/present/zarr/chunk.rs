@@ -18,6 +18,9 @@ use crate::connector::{Budget, ChunkPlace};
 /// Most bytes of the strings of one chunk.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
+/// Strings that are read at once.
+const TEXT_PART_ELEMENTS: u64 = 1 << 16;
+
 /// Where the bytes of a chunk come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
@@ -241,18 +244,20 @@ impl ZarrArray {
     /// The strings of a chunk: their number, then the length and the bytes of each.
     fn texts(&self, scaled: &[u64]) -> Result<Vec<u8>> {
         let elements = self.grid.chunk_elements();
-        let count = u32::try_from(elements).map_err(|_| Error::refused(libc::EFBIG, "too many strings in a chunk"))?;
+        let count = u32::try_from(elements).ok().filter(|_| elements <= TEXT_BYTES_MAX / 4);
+        let count = count.ok_or_else(|| Error::refused(libc::EFBIG, "too many strings in a chunk"))?;
         let mut out = count.to_le_bytes().to_vec();
         let mut budget = Budget::new(TEXT_BYTES_MAX);
         let mut at = 0u64;
         while at < elements {
             let run = self.grid.run(scaled, at);
-            at = at.saturating_add(run.len.max(1));
+            let len = run.len.clamp(1, TEXT_PART_ELEMENTS);
+            at = at.saturating_add(len);
             let Some(first) = run.first else {
-                (0..run.len).for_each(|_| out.extend_from_slice(&[0; 4]));
+                (0..len).for_each(|_| out.extend_from_slice(&[0; 4]));
                 continue;
             };
-            let range = first..first.saturating_add(run.len);
+            let range = first..first.saturating_add(len);
             let value = self.connector.elements_in(self.id, range.clone())?;
             debug_assert_eq!(value.shape, list_of(&range));
             let size = usize::try_from(value.datatype.size).unwrap_or(usize::MAX).max(1);
