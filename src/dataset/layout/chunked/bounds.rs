@@ -3,7 +3,7 @@
 //! In a valid file every chunk ends at or before the EOF in the superblock. A damaged file may
 //! refer to space past it, which is allocated to other objects when the file grows.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use crate::base::{Address, Result};
 use crate::dataset::index::{ChunkRecord, Visit};
 use crate::format::message::data_layout::DataLayout;

@@ -1,6 +1,6 @@
 //! Copies stored chunks between datasets of the same geometry and filters, without decoding.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use super::write::ChunkWriter;
 use crate::base::Result;
 use crate::dataset::chunk::format::check_stored;

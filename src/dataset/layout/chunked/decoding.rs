@@ -1,7 +1,7 @@
 //! Chunks of one request are found and claimed first, then decoded together. Only the first part
 //! needs the lock of a dataset that may change.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use crate::base::Result;
 use crate::dataset::chunk::cache::{Chunk, Claim, Loading, Reservation};
 use crate::dataset::chunk::format::{DecodeToFile, Large, LargeReader};
@@ -123,7 +123,7 @@ impl Decoding<'_> {
         Ok(())
     }
 
-    /// Decodes the chunks that no other thread decodes, one after the other. Whoever reads a chunk
+    /// Decodes the chunks that no other thread decodes, one after the other. The reader of a chunk
     /// finds its error again.
     pub fn decode_ahead(self) {
         let Decoding { chunked, env, store, jobs, .. } = self;

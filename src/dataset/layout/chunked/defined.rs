@@ -1,6 +1,6 @@
 //! Defined elements of datasets in sparse chunks: the sets of chunks, and erasing.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use super::write::ChunkWriter;
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result};

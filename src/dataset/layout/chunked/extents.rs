@@ -1,6 +1,6 @@
 //! Extents of a chunked dataset: the index and the chunks.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use crate::base::{Error, Result};
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::index::{self, ChunkIndex};

@@ -1,6 +1,6 @@
 //! Allocated bytes and holes of a chunked dataset: `st_blocks`, SEEK_DATA and SEEK_HOLE.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::stored_size::StoredSize;

@@ -4,7 +4,8 @@ use super::create;
 use super::decoding::Decoding;
 use super::found_chunks::FoundChunks;
 use super::holes::Accuracy;
-use super::read::{Chunked, Reading};
+use super::read::Reading;
+use super::storage::Chunked;
 use super::write::ChunkWriter;
 use super::{bounds, copy, read_ahead, sections, write};
 use crate::base::element_set::ElementSet;
@@ -132,7 +133,7 @@ impl Chunked {
         data: &'a DatasetBytes,
         env: &'a Environment,
         part: Part,
-        gives_back: bool,
+        defers: bool,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<Option<Decoding<'a>>> {
@@ -141,7 +142,7 @@ impl Chunked {
                 data.fill.fill(offset, buf);
                 Ok(None)
             }
-            Part::Slice(_) => self.read_slice(Reading { env, store: &data.store, fill: &data.fill }, gives_back, offset, buf),
+            Part::Slice(_) => self.read_slice(Reading { env, store: &data.store, fill: &data.fill }, defers, offset, buf),
         }
     }
 }

@@ -13,6 +13,7 @@ mod ranges;
 mod read;
 mod read_ahead;
 mod sections;
+mod storage;
 mod stored_chunks;
 mod write;
 

@@ -1,18 +1,16 @@
 //! Reads chunked datasets: splits requests by chunk, and finds and decodes the chunks.
 
 use super::decoding::{Decoding, StoredChunk};
-use super::found_chunks::FoundChunks;
+use super::storage::Chunked;
 use crate::base::{Address, Error, Result, buffers};
-use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::cache::{Chunk, Found};
 use crate::dataset::chunk::chunk_files::ChunkFile;
 use crate::dataset::chunk::dirty::DirtyChunk;
-use crate::dataset::chunk::format::{ChunkFormat, Large, LargeReader};
-use crate::dataset::chunk::key::{ChunkKey, DatasetKey};
-use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces, Piece};
+use crate::dataset::chunk::format::{Large, LargeReader};
+use crate::dataset::chunk::pieces::{ChunkPieces, Piece};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
-use crate::dataset::index::{ChunkIndex, ChunkRecord};
+use crate::dataset::index::ChunkRecord;
 use crate::dataset::layout::traits::Seek;
 use crate::meta::Store;
 use std::cell::RefCell;
@@ -34,26 +32,6 @@ thread_local! {
 
 /// Rows of chunks in one slice of a request, to bound the number of pieces of tiny chunks.
 const SLICE_ROWS: u64 = 8192;
-
-/// Storage of a chunked dataset.
-pub(super) struct Chunked {
-    /// Key of the dataset in the chunk caches.
-    pub(crate) number: DatasetKey,
-    /// Geometry in bytes.
-    pub(crate) grid: ByteGrid,
-    /// Geometry in elements.
-    pub(crate) chunks: ChunkGrid,
-    /// The chunk index.
-    pub(crate) index: Box<dyn ChunkIndex>,
-    /// Form of a chunk in memory and in the file.
-    pub(crate) format: Arc<dyn ChunkFormat>,
-    /// The index has storage: chunks may have been written.
-    pub(crate) has_index: bool,
-    /// The index is implicit: every chunk is allocated at a fixed address.
-    pub(crate) is_implicit: bool,
-    /// What searches for stored chunks found.
-    pub(crate) found: FoundChunks,
-}
 
 /// What a read needs beside the dataset.
 #[derive(Clone, Copy)]
@@ -133,9 +111,9 @@ impl Chunked {
 
     /// Reads at most [`Chunked::slice_bytes`] from byte `offset`.
     ///
-    /// With `gives_back`, returns what is decoded first instead of decoding it, unless it is more
-    /// than the cache can hold at once, or chunks that change.
-    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, gives_back: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Decoding<'a>>> {
+    /// With `defers`, returns chunks that must be decoded first instead of decoding them, unless
+    /// they are more than the cache can hold at once, or change.
+    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, defers: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Decoding<'a>>> {
         let Reading { env, store, .. } = at;
         let pieces = self.grid.pieces(offset, buf.len());
         let mut direct = DirectRun::default();
@@ -147,10 +125,10 @@ impl Chunked {
             }
             let mut ready = self.ready(env, batch);
             let missing = ready.iter().filter(|chunk| chunk.is_none()).count();
-            let gives_back = gives_back && pieces.len() <= most;
-            if missing > 1 || missing > 0 && gives_back {
+            let defers = defers && pieces.len() <= most;
+            if missing > 1 || missing > 0 && defers {
                 let decoding = self.undecoded(env, store, batch, &ready)?;
-                if gives_back && !decoding.is_empty() {
+                if defers && !decoding.is_empty() {
                     return Ok(Some(decoding));
                 }
                 decoding.decode(&mut ready)?;
@@ -194,21 +172,6 @@ impl Chunked {
             self.copy(at, offset, t, source, buf, direct)?;
         }
         Ok(())
-    }
-
-    /// The chunk's key in the caches.
-    pub(crate) fn key(&self, chunk: u64) -> ChunkKey {
-        ChunkKey { dataset: self.number, chunk }
-    }
-
-    /// True if the stored bytes of the chunk are its elements.
-    pub(crate) fn is_plain(&self, scaled: &[u64]) -> bool {
-        self.format.is_plain(self.grid.is_edge(scaled))
-    }
-
-    /// True if a stored chunk can be changed in place.
-    pub(crate) fn is_in_place(&self, scaled: &[u64], record: ChunkRecord) -> bool {
-        self.is_plain(scaled) && self.format.stored_size(record) == self.grid.chunk_bytes()
     }
 
     /// Finds the bytes of a request's chunk; decodes it if necessary.

@@ -1,6 +1,6 @@
 //! Read-ahead: decodes the next chunks of a sequential reader in the background.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use crate::dataset::chunk::format::READ_AHEAD_CHUNK_MAX_BYTES;
 use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::dataset::environment::Environment;

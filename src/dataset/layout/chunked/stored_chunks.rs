@@ -1,6 +1,6 @@
 //! Access to stored chunks, for the chunks view and for copies in other containers.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use super::write::ChunkWriter;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::format::check_stored;

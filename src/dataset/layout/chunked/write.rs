@@ -4,7 +4,7 @@
 //! index refers to a whole chunk. Only small changes of unfiltered chunks are made in place,
 //! through the transaction. See docs/DESIGN-crash.md.
 
-use super::read::Chunked;
+use super::storage::Chunked;
 use crate::base::limits::{self, IO_PIECE_BYTES};
 use crate::base::zeros::is_zero;
 use crate::base::{Address, Error, Result};
