@@ -58,7 +58,7 @@ pub use aspects::{aspect_name, aspect_text, element_text};
 pub use attribute_value::attribute_value;
 pub use brief::cut;
 pub use ddl::text;
-pub use defined::{defined_json, defined_len, defined_values};
+pub use defined::{defined, defined_json, defined_len, defined_values, erase};
 pub use defined_fact::{DefinedTexts, is_defined_fact};
 pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Held, Prepared, check_fact, check_new_file};

@@ -55,6 +55,10 @@ MESSAGES = [
     ("cat --version 3 d.h5:/mask", 2, ["no versions"]),
     ("find --version 3 d.h5", 2, ["no versions"]),
     ("erase --json --select 0:1 d.h5:/z", 2, ["omit --json"]),
+    ("defined --select a d.h5:/z", 1, ["/z", '"a"', "range"]),
+    ("erase --select 0:1,2:3 d.h5:/z", 1, ["/z"]),
+    ("defined d.h5:/run1", 1, ["no dataset"]),
+    ("erase --select 0:1 d.h5:/run1", 1, ["no dataset"]),
 ]
 # Options that few need: in --help only.
 RARE = ["stay-awake", "attr-timeout", "entry-timeout", "max-open", "idle-timeout", "readahead", "threads", "modes", "vds-missing", "metrics-interval"]

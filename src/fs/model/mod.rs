@@ -6,6 +6,7 @@
 mod attributes;
 mod brief;
 mod chunks;
+mod defined;
 mod differences;
 mod links;
 mod print;
@@ -28,6 +29,7 @@ use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
 pub use crate::present::{AttributeBrief, ElementsBrief, ObjectBrief, cut};
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
+pub use defined::DefinedElements;
 pub use differences::{Difference, ElementBytes};
 pub use links::{SharedGroup, StoredLink};
 pub use print::{BARS, Dialect, Form, Statistics};
