@@ -63,6 +63,18 @@ fn only_the_remote_driver_names_its_crates() {
     report("asynchronous crates are named in src/file/remote only", &found);
 }
 
+/// Debug builds check the order of those locks.
+#[test]
+fn locks_are_those_of_base() {
+    // By rank; tried in the order that waiting would forbid.
+    let others = ["src/connector/native/edit/mod.rs", "src/connector/iod/access.rs"];
+    let all = sources();
+    let product = all.iter().filter(|s| s.path.starts_with("src/") && !others.contains(&s.path.as_str()));
+    let foreign = |s: &&Source| s.code.contains("parking_lot::") && !s.code.contains("Condvar") || s.code.contains("sync::Mutex<");
+    let found: Vec<String> = product.filter(foreign).map(|s| s.path.clone()).collect();
+    report("locks without a condition variable are those of base::locks", &found);
+}
+
 #[test]
 fn permissions_between_layers_are_used_and_one_way() {
     let all = sources();
