@@ -69,9 +69,10 @@ fn check_one(
     if let Some(flow) = output::printed(printed.and_then(|()| out.flush()))? {
         return Ok(flow);
     }
-    if let Some((len, recorded)) = checked.cut {
+    // The first finding has the lengths.
+    if checked.cut.is_some() {
         let advice = "'h5dir mount --rescue' shows what is left";
-        return Err(Failure::new(Exit::General, format!("{} was cut: it has {len} of {recorded} bytes; {advice}", escaped(&spec.file))));
+        return Err(Failure::new(Exit::General, format!("{} was cut; {advice}", escaped(&spec.file))));
     }
     match checked.count {
         0 => Ok(ControlFlow::Continue(())),

@@ -83,7 +83,7 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Summary(super::attr_args::SummaryArgs),
     /// Print where chunks are, for fsspec, Zarr and xarray
-    #[command(after_help = EXIT_CODES)]
+    #[command(hide = true, after_help = EXIT_CODES)]
     Kerchunk(super::attr_args::KerchunkArgs),
     /// Compare HDF5 objects with each other or with local files
     Diff(super::side_args::DiffArgs),

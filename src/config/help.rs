@@ -117,10 +117,10 @@ fn ending_with_examples(text: &str, lines: &[&str]) -> String {
     paragraphs.join("\n\n")
 }
 
-/// True for a command that has completions and is in the manual: the screen has no line left for
-/// `completions`.
+/// True for a command that has completions and is in the manual: the screen has no lines left for
+/// all of them.
 pub(crate) fn is_documented(command: &Command) -> bool {
-    !command.is_hide_set() || command.get_name() == "completions"
+    !command.is_hide_set() || matches!(command.get_name(), "completions" | "kerchunk")
 }
 
 /// Parses a command line.

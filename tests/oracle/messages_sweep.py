@@ -27,7 +27,7 @@ MESSAGES = [
     ("cat s3:/b/a.h5:/x", 2, ["two slashes"]),
     ("mount iod+foo:// m", 2, ["iod+foo:// is no known scheme"]),
     ("check d.h5:/mask", 2, ["check takes whole files", "without :/mask"]),
-    ("check cut.h5", 1, ["was cut: it has 3000 of ", "--rescue"]),
+    ("check cut.h5", 1, ["was cut; ", "--rescue"]),
     ("recover cut.h5", 3, ["cut: 3000 of ", "--rescue"]),
     ("cp text nofile.h5:/x", 3, ["nofile.h5:/x", "--create"]),
     ("cp text s3://b/copy.h5", 2, ["object stores are only read"]),

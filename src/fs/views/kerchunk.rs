@@ -25,6 +25,10 @@ impl View for Kerchunk {
         "kerchunk.json"
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        ("kerchunk.json", "where chunks are in the file, for fsspec and xarray")
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         Item::part_of(self, Class::File, group, b"")
     }

@@ -324,6 +324,13 @@ impl View for Zarr {
         self.name
     }
 
+    fn about(&self) -> (&'static str, &'static str) {
+        match self.format {
+            ZarrFormat::V3 => ("zarr/", "the group as a Zarr hierarchy of version 3"),
+            ZarrFormat::V2 => ("zarr2/", "the group as a Zarr hierarchy of version 2"),
+        }
+    }
+
     fn root(&'static self, group: ObjectId) -> Item {
         self.group(group)
     }
