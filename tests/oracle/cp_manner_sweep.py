@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 
 import h5py
 import numpy as np
@@ -142,7 +143,11 @@ def resume(c, rng):
 def progress(c):
     """A bar on a terminal only."""
     with h5py.File(c.path("large.h5"), "w") as f:
-        f.create_dataset("d", data=np.zeros(200 << 20, "u1") + 1, chunks=(1 << 16,), compression="gzip", compression_opts=1)
+        # Chunks that take long enough to decode.
+        d = f.create_dataset("d", (400 << 20,), "u1", chunks=(1 << 16,), compression="gzip", compression_opts=1)
+        chunk = zlib.compress(np.random.default_rng(1).integers(0, 16, 1 << 16, dtype="u1").tobytes(), 1)
+        for at in range(0, d.size, 1 << 16):
+            d.id.write_direct_chunk((at,), chunk)
     for args in (["cp", "large.h5:/d", "large.raw"], ["check", "--data", "large.h5"]):
         done = c.run(*args)
         c.tally.equal((done.returncode, done.stderr), (0, b""), f"{args}: no bar without a terminal")

@@ -579,6 +579,7 @@ def readme(t, options, place):
     with h5py.File(d + "/data.h5", "w") as f:
         f["run1/temperature"], f["notes"] = np.arange(9.0).reshape(3, 3), np.bytes_(b"text")
         f["run1/table"] = np.zeros(3, [("a", "<i4"), ("b", "<f8")])
+        f["run1/frames"] = np.zeros((8, 4, 4), "u1")
     np.arange(6).tofile(d + "/numbers.raw")
     with open(os.path.join(harness.TOP, "README.md")) as f:
         lines = [line for line in f.read().splitlines() if re.match(r"h5dir (cp|cat|diff) ", line)]

@@ -1,7 +1,7 @@
 //! Elements become pixels.
 
 use super::layout::{Layout, raw_depth};
-use super::sample::{Sampled, spread};
+use super::sample::{READ_BYTES_MAX, Sampled, spread};
 use crate::base::datatype::{ByteOrder, Class};
 use crate::base::{Error, Result};
 use crate::connector::{Connector, DatasetInfo, ObjectId};
@@ -102,6 +102,16 @@ impl Source<'_> {
         for plane in 0..runs {
             let mut pixels = to.chunks_exact_mut(pixel);
             for range in &sampled.columns {
+                let len = range.end.saturating_sub(range.start).saturating_mul(part as u64);
+                if len > READ_BYTES_MAX / u64::from(sampled.size().0).max(1) {
+                    for column in spread(range, sampled.of_columns) {
+                        let one = column..column.saturating_add(1);
+                        let from = self.read(self.layout.run(frame, row, plane as u64, &one))?;
+                        let to = pixels.next().and_then(|pixel| pixel.get_mut(plane.saturating_mul(size)..)).unwrap_or_default();
+                        to.iter_mut().zip(&from).for_each(|(to, from)| *to = *from);
+                    }
+                    continue;
+                }
                 let bytes = self.read(self.layout.run(frame, row, plane as u64, range))?;
                 for column in spread(range, sampled.of_columns) {
                     let at = usize::try_from(column.saturating_sub(range.start)).unwrap_or(usize::MAX).saturating_mul(part);

@@ -2,7 +2,7 @@
 
 use super::encode::{Colours, Image};
 use super::pixels::Source;
-use super::sample::{page, tile, tiles_max};
+use super::sample::{READ_BYTES_MAX, page, tile, tiles_max};
 use crate::base::Result;
 use crate::present::statistics::float_of;
 
@@ -51,10 +51,15 @@ fn parts(source: &Source<'_>) -> Result<Vec<Extremes>> {
     let (tile, most) = (tile(d, 0, page(d)), tiles_max(d));
     let count = n.min(room);
     let mut out = Vec::new();
-    if n.div_ceil(tile) > most {
-        // Each part is read from other chunks.
-        let count = count.min(most);
-        let each = (most / count.max(1)).max(1).saturating_mul(tile);
+    let is_large = n.saturating_mul(size) > READ_BYTES_MAX;
+    if n.div_ceil(tile) > most || is_large {
+        // Each part is read from other chunks, or from other elements of a large one.
+        let in_one = n <= tile;
+        let count = if in_one { count } else { count.min(most) };
+        let each = match in_one {
+            true => (READ_BYTES_MAX / size / count.max(1)).max(1),
+            false => (most / count.max(1)).max(1).saturating_mul(tile).min((READ_BYTES_MAX / size).max(1)),
+        };
         for start in bounds(n, count).take(usize::try_from(count).unwrap_or(usize::MAX)) {
             let range = start..start.saturating_add(each).min(n);
             out.push(extremes(source, &source.read(source.layout.run(0, 0, 0, &range))?));

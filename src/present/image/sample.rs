@@ -9,10 +9,12 @@ use std::ops::Range;
 
 /// Most pixels of a preview in a row, and rows.
 pub(super) const SIDE_MAX: u64 = 1024;
+/// The same of an image in a chunk of which a preview reads single elements.
+const SIDE_IN_LARGE_CHUNK: u64 = 256;
 /// Pixels of a side that is scaled, unless it has fewer.
 const SIDE_MIN: u64 = 128;
 /// Most bytes of elements that a preview reads.
-const READ_BYTES_MAX: u64 = 64 << 20;
+pub(super) const READ_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of contiguous elements that are read together, and what a smaller chunk costs.
 const PAGE_BYTES: u64 = 4096;
 
@@ -30,11 +32,15 @@ pub(super) fn tile(d: &DatasetInfo, axis: usize, otherwise: u64) -> u64 {
     d.chunks.as_ref().and_then(|chunk| chunk.get(axis).copied()).unwrap_or(otherwise).max(1)
 }
 
+/// Bytes of a chunk, or of a page in its place.
+fn tile_bytes(d: &DatasetInfo) -> u64 {
+    let elements = d.chunks.as_ref().map(|chunk| chunk.iter().fold(1u64, |n, dim| n.saturating_mul(*dim)));
+    elements.map_or(PAGE_BYTES, |n| n.saturating_mul(d.datatype.element_size())).max(PAGE_BYTES)
+}
+
 /// Chunks that a preview may read, or pages in their place.
 pub(super) fn tiles_max(d: &DatasetInfo) -> u64 {
-    let elements = d.chunks.as_ref().map(|chunk| chunk.iter().fold(1u64, |n, dim| n.saturating_mul(*dim)));
-    let bytes = elements.map_or(PAGE_BYTES, |n| n.saturating_mul(d.datatype.element_size()));
-    (READ_BYTES_MAX / bytes.max(PAGE_BYTES)).max(1)
+    (READ_BYTES_MAX / tile_bytes(d)).max(1)
 }
 
 /// Elements of a page.
@@ -74,7 +80,8 @@ impl Sampled {
             if rows >= columns { rows = rows.div_ceil(2) } else { columns = columns.div_ceil(2) }
         }
         // Both sides are scaled alike, but for a side that would be too small to see.
-        let scale = layout.height.max(layout.width).div_ceil(SIDE_MAX).max(1);
+        let longest = if tile_bytes(d) > READ_BYTES_MAX { SIDE_IN_LARGE_CHUNK } else { SIDE_MAX };
+        let scale = layout.height.max(layout.width).div_ceil(longest).max(1);
         let of = |all: u64, len: u64, count: u64| {
             let side = (all / scale).max(all.min(SIDE_MIN));
             let tiles = tiles(all, len, count.min(side));
