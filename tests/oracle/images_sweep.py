@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import zlib
 
 import h5py
 import numpy as np
@@ -177,14 +178,20 @@ def huge(t, options, path):
         f.create_dataset("line", (1 << 57,), "<f8", chunks=(1 << 16,))
         f.create_dataset("colours", (1 << 20, 1 << 20, 3), "u1", chunks=(64, 64, 3))
         f.create_dataset("contiguous", (1 << 14, 1 << 14), "<f4")
+        # Chunks of which single elements are read.
+        for name, shape in (("chunk", (4, 1 << 26)), ("chunk line", (1 << 28,))):
+            d = f.create_dataset(name, shape, "u1", chunks=shape, compression="gzip")
+            d.id.write_direct_chunk((0,) * len(shape), zlib.compress(np.repeat(np.arange(4, dtype="u1") * 60, 1 << 26).tobytes(), 1))
     with harness.mounted(options.bin, path) as mount:
         folder = f"{mount}/.h5dir/images"
-        t.equal(sorted(os.listdir(folder)), sorted([f"{name}.png" for name in ("colours", "contiguous", "frames", "line", "row", "square")] + ["frames"]),
+        t.equal(sorted(os.listdir(folder)), sorted([f"{name}.png" for name in ("chunk", "chunk line", "colours", "contiguous", "frames", "line", "row", "square")] + ["frames"]),
                 "images that are too large have previews alone")
-        for name in ("square", "row", "frames", "line", "colours", "contiguous"):
+        for name in ("square", "row", "frames", "line", "colours", "contiguous", "chunk", "chunk line"):
             data = harness.read(f"{folder}/{name}.png")
             t.equal(len(data), os.stat(f"{folder}/{name}.png").st_size, f"{name}: size")
             t.check(max(opened(data).size) <= 1024, f"{name}: {opened(data).size}")
+        picture = np.asarray(opened(harness.read(f"{folder}/chunk.png")))
+        t.equal(picture.tolist(), [[row * 60] * picture.shape[1] for row in range(4)], f"elements of a large chunk: {picture.shape}")
         t.equal(opened(harness.read(f"{folder}/frames/999999.png")).size, (64, 64), "the last image that is a file")
         t.equal(cat(options, f"{path}:/frames", "-s", "1000000000000").size, (64, 64), "an image of 2^40")
         with os.scandir(f"{folder}/frames") as entries:
