@@ -216,6 +216,7 @@ mod tests {
         c.write(id, 0, &vec![7; LARGE]).unwrap();
         c.commit().unwrap();
         c.environment().forget_decoded();
+        c.set_cache_bytes(8 * LARGE as u64);
         let env = c.environment();
         let permit = env.decoding.enter(u64::MAX);
         let decodes = || env.cache.counters.decodes.load(std::sync::atomic::Ordering::Relaxed);
@@ -239,6 +240,21 @@ mod tests {
             assert!(bytes(&c, id) == read);
             read
         })
+    }
+
+    /// A chunk that the cache does not keep would be decoded five times.
+    #[test]
+    fn chunks_too_large_for_the_cache_are_decoded_once() {
+        let (c, id) = deflated();
+        c.write(id, 0, &vec![7; CHUNKS * CHUNK]).unwrap();
+        c.commit().unwrap();
+        c.environment().forget_decoded();
+        c.set_cache_bytes(1000);
+        let decodes = || c.environment().cache.counters.decodes.load(std::sync::atomic::Ordering::Relaxed);
+        let before = decodes();
+        let mut buf = vec![0; 10];
+        assert_eq!((c.content(id, Form::Main).unwrap().read(5, &mut buf).unwrap(), buf), (10, vec![7; 10]));
+        assert_eq!(decodes() - before, 1);
     }
 
     #[test]

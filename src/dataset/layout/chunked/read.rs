@@ -6,7 +6,7 @@ use crate::base::{Address, Error, Result, buffers};
 use crate::dataset::chunk::cache::{Chunk, Found};
 use crate::dataset::chunk::chunk_files::ChunkFile;
 use crate::dataset::chunk::dirty::DirtyChunk;
-use crate::dataset::chunk::format::{Large, LargeReader};
+use crate::dataset::chunk::format::{Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES};
 use crate::dataset::chunk::pieces::{ChunkPieces, Piece};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
@@ -125,7 +125,7 @@ impl Chunked {
             }
             let mut ready = self.ready(env, batch);
             let missing = ready.iter().filter(|chunk| chunk.is_none()).count();
-            let defers = defers && pieces.len() <= most;
+            let defers = defers && pieces.len() <= most && self.is_kept(env);
             if missing > 1 || missing > 0 && defers {
                 let decoding = self.undecoded(env, store, batch, &ready)?;
                 if defers && !decoding.is_empty() {
@@ -147,6 +147,13 @@ impl Chunked {
     /// Chunks that are held at once: they stay within a quarter of the cache.
     fn batch_chunks(&self, env: &Environment) -> usize {
         (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize
+    }
+
+    /// True if the caches keep a chunk until the next read of it.
+    fn is_kept(&self, env: &Environment) -> bool {
+        let bytes = self.grid.chunk_bytes();
+        // Larger ones than the cache can hold are in temporary files.
+        bytes <= env.cache.budget() / 4 || bytes > READ_AHEAD_CHUNK_MAX_BYTES
     }
 
     fn is_dirty(&self, env: &Environment, batch: &[ChunkPieces]) -> bool {
