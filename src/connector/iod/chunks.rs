@@ -47,7 +47,7 @@ impl IodConnector {
         match self.env.cache.get(key, len, load)? {
             Found::Chunk(chunk) => Ok(Decoded::Cached(chunk)),
             // Extents are not evicted to it.
-            Found::OnDisk(_) => load().map(Unencoded).map(Arc::new).map(Decoded::Memory),
+            Found::OnDisk => load().map(Unencoded).map(Arc::new).map(Decoded::Memory),
         }
     }
 

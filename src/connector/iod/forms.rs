@@ -291,7 +291,7 @@ impl Index {
         let image = match env.cache.get(key, len, || made().map(DenseImage::boxed))? {
             Found::Chunk(chunk) => return chunk.image().read(at, target).ok_or_else(|| changed(d)),
             // Forms are not evicted to it.
-            Found::OnDisk(_) => DenseImage::boxed(made()?),
+            Found::OnDisk => DenseImage::boxed(made()?),
         };
         image.read(at, target).ok_or_else(|| changed(d))
     }

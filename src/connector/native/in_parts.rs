@@ -29,8 +29,8 @@ impl<T, P> Made<T, P> {
         self.done.get()
     }
 
-    /// The next part: `begin` makes the pass, `part` goes on with it and returns its end. True if
-    /// nothing is left. Another thread that is at it is waited for.
+    /// Runs the next part: `begin` creates the pass, `part` continues it. Returns true once the
+    /// pass has ended. Waits for a thread that runs a part.
     pub fn advance(&self, begin: impl FnOnce() -> Result<P>, part: impl FnOnce(P) -> Result<Next<T, P>>) -> bool {
         let mut under_way = self.under_way.lock();
         if self.done.get().is_some() {

@@ -473,7 +473,7 @@ impl VariableContent {
                 copy(form.image().dense().unwrap_or_default(), buf)
             }
             // The entry may be overwritten while it is read; then the form is made again.
-            Found::OnDisk(_) => copy(&self.form(encoding, element, store, work)?, buf),
+            Found::OnDisk => copy(&self.form(encoding, element, store, work)?, buf),
         }
     }
 

@@ -81,13 +81,13 @@ impl Chunk {
     }
 }
 
-/// A cached chunk: in memory, or its offset in the disk cache.
+/// A cached chunk: in memory, or in the disk cache.
 #[derive(Debug, Clone)]
 pub(crate) enum Found {
     /// In memory.
     Chunk(Arc<Chunk>),
-    /// Decoded earlier and evicted to this offset of the disk cache.
-    OnDisk(u64),
+    /// Decoded earlier and evicted to the disk cache.
+    OnDisk,
 }
 
 #[derive(Default)]
@@ -408,9 +408,9 @@ impl ChunkCache {
         if let Some(pending) = pending {
             return self.wait(&pending);
         }
-        if let Some(offset) = self.disk_cache.find(key.1) {
+        if self.disk_cache.find(key.1).is_some() {
             self.counters.disk_cache_hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(Found::OnDisk(offset));
+            return Ok(Found::OnDisk);
         }
         self.load(key, size, load)
     }

@@ -301,8 +301,8 @@ impl ChunkFiles {
         self.place(key, len).file(make)
     }
 
-    /// The place of the chunk `key` of `len` bytes. Dropping the chunk takes the place away: what
-    /// is decoded for it later is found by nothing.
+    /// The place of the chunk `key` of `len` bytes. Removing the chunk from the cache detaches the
+    /// place: a chunk that is decoded into a detached place is not cached.
     pub(crate) fn place(&self, key: impl Into<CacheKey>, len: u64) -> FilePlace {
         let key = key.into();
         let mut entries = self.entries.lock();

@@ -52,8 +52,8 @@ impl BackgroundTurn for AlwaysTurn {
     }
 }
 
-/// Decodes chunks to their places in the caches, where the next read finds them. A chunk that
-/// changed meanwhile has no place any more, so no lock is needed.
+/// Decodes chunks into the caches for the next read. Needs no lock: a chunk that changes meanwhile
+/// is not cached.
 pub type Undecoded<'a> = Box<dyn FnOnce() + 'a>;
 
 /// What [`Layout::read_front`] did.

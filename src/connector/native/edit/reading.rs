@@ -16,7 +16,7 @@ const DECODES_MAX: usize = 4;
 /// Reads the elements of a dataset, in one of several attempts.
 pub(in crate::connector::native) struct Reader<'a> {
     env: &'a Environment,
-    /// Decodes chunks whatever that takes.
+    /// Decodes missing chunks with the lock instead of deferring them.
     decodes: bool,
 }
 

@@ -29,13 +29,13 @@ pub(crate) enum Claim<'a> {
     Ours(Reservation<'a>),
     /// Another thread decodes it.
     Loading(Loading<'a>),
-    /// It was decoded earlier, and is in the disk cache.
-    OnDisk,
+    /// It was decoded earlier, and is at this offset of the disk cache.
+    OnDisk(u64),
 }
 
 impl ChunkCache {
-    /// Claims chunks, keys and decoded bytes. A chunk that is dropped before it is decoded is not
-    /// cached, so the caller may decode it without the lock under which it claims it.
+    /// Claims chunks by key and decoded size, bytes. A reservation whose chunk is removed meanwhile
+    /// does not cache it, so the caller may decode without the lock that it had for claiming.
     pub(crate) fn claim(&self, chunks: impl Iterator<Item = (CacheKey, u64)>) -> Vec<Claim<'_>> {
         let (mut victims, mut claims) = (Vec::new(), Vec::new());
         let mut state = self.memory.state.lock();
@@ -44,8 +44,10 @@ impl ChunkCache {
             claims.push(match state.slots.get(&key) {
                 Some(Slot::Ready(chunk)) => Claim::Ready(chunk.clone()),
                 Some(Slot::Loading(pending)) => Claim::Loading(Loading { cache: self, pending: pending.clone() }),
-                None if self.disk_cache.find(key.1).is_some() => Claim::OnDisk,
-                None => Claim::Ours(self.reserve_slot(&mut state, key, size, &mut victims)),
+                None => match self.disk_cache.find(key.1) {
+                    Some(at) => Claim::OnDisk(at),
+                    None => Claim::Ours(self.reserve_slot(&mut state, key, size, &mut victims)),
+                },
             });
         }
         drop(state);
@@ -54,7 +56,8 @@ impl ChunkCache {
             match claim {
                 Claim::Ready(_) => drop(self.counters.hits.fetch_add(1, Ordering::Relaxed)),
                 Claim::Ours(reservation) => self.count_decode(reservation),
-                Claim::Loading(_) | Claim::OnDisk => {}
+                Claim::OnDisk(_) => drop(self.counters.disk_cache_hits.fetch_add(1, Ordering::Relaxed)),
+                Claim::Loading(_) => {}
             }
         }
         claims

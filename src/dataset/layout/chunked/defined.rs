@@ -36,7 +36,7 @@ impl Chunked {
         let load = || self.format.decode(store, record, self.grid.is_edge(&scaled));
         match env.cache.get(self.key(number), self.grid.chunk_bytes(), load)? {
             Found::Chunk(chunk) => Ok(chunk.image().defined().cloned()),
-            Found::OnDisk(_) => Err(Error::corrupt("chunk", record.address, "a sparse chunk in the disk cache")),
+            Found::OnDisk => Err(Error::corrupt("chunk", record.address, "a sparse chunk in the disk cache")),
         }
     }
 }

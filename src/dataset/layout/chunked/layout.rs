@@ -1,9 +1,9 @@
 //! Implements [`Layout`] for chunked datasets.
 
 use super::create;
-use super::decoding::Decoding;
 use super::found_chunks::FoundChunks;
 use super::holes::Accuracy;
+use super::locate::Located;
 use super::read::Reading;
 use super::storage::Chunked;
 use super::write::ChunkWriter;
@@ -136,7 +136,7 @@ impl Chunked {
         defers: bool,
         offset: u64,
         buf: &mut [u8],
-    ) -> Result<Option<Decoding<'a>>> {
+    ) -> Result<Option<Located<'a>>> {
         match part {
             Part::Hole(_) => {
                 data.fill.fill(offset, buf);
@@ -178,7 +178,7 @@ impl Layout for Chunked {
         Ok(match self.read_part(data, env, part, true, offset, front)? {
             None => Front::Read(front.len()),
             // The read that follows finds errors.
-            Some(decoding) => Front::Undecoded(Box::new(|| drop(decoding.decode(&mut [])))),
+            Some(located) => Front::Undecoded(Box::new(|| drop(located.decode()))),
         })
     }
 

@@ -3,12 +3,12 @@
 mod bounds;
 mod copy;
 mod create;
-mod decoding;
 mod defined;
 mod extents;
 mod found_chunks;
 mod holes;
 mod layout;
+mod locate;
 mod ranges;
 mod read;
 mod read_ahead;

@@ -1,25 +1,18 @@
 //! Reads chunked datasets: splits requests by chunk, and finds and decodes the chunks.
 
-use super::decoding::{Decoding, StoredChunk};
+use super::locate::{Located, Source};
 use super::storage::Chunked;
 use crate::base::{Address, Error, Result, buffers};
-use crate::dataset::chunk::cache::{Chunk, Found};
-use crate::dataset::chunk::chunk_files::ChunkFile;
-use crate::dataset::chunk::dirty::DirtyChunk;
-use crate::dataset::chunk::format::{Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES};
+use crate::dataset::chunk::format::READ_AHEAD_CHUNK_MAX_BYTES;
 use crate::dataset::chunk::pieces::{ChunkPieces, Piece};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
-use crate::dataset::index::ChunkRecord;
 use crate::dataset::layout::traits::Seek;
 use crate::meta::Store;
 use std::cell::RefCell;
-use std::sync::Arc;
 
 /// Bytes of a request handled at a time, to bound the number of pieces.
 const SLICE_BYTES: usize = 1 << 20;
-/// Most runs of an unfiltered chunk that are read one by one from the file, without the cache.
-const DIRECT_RUNS_MAX: usize = 4;
 /// A range of a chunk on disk is read whole if it is at most this many times the requested bytes.
 const COVERING_FACTOR: u64 = 2;
 /// Ranges up to this length are read into a thread-local buffer, bytes.
@@ -40,16 +33,6 @@ pub(super) struct Reading<'a> {
     pub store: &'a Store,
     /// Value of elements that were never written.
     pub fill: &'a FillPattern,
-}
-
-/// Where the bytes of a chunk are.
-pub(super) enum Source {
-    Fill,
-    Memory(Arc<Chunk>),
-    Dirty(Arc<DirtyChunk>),
-    OnDisk(u64),
-    ChunkFile(Arc<ChunkFile>),
-    Direct(ChunkRecord),
 }
 
 /// A pending read from the file to the request's buffer. Joins adjacent reads, to save system
@@ -112,32 +95,19 @@ impl Chunked {
     /// Reads at most [`Chunked::slice_bytes`] from byte `offset`.
     ///
     /// With `defers`, returns chunks that must be decoded first instead of decoding them, unless
-    /// they are more than the cache can hold at once, or change.
-    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, defers: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Decoding<'a>>> {
+    /// the cache cannot hold them.
+    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, defers: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Located<'a>>> {
         let Reading { env, store, .. } = at;
         let pieces = self.grid.pieces(offset, buf.len());
         let mut direct = DirectRun::default();
         let most = self.batch_chunks(env);
+        let defers = defers && pieces.len() <= most && self.is_kept(env);
         for batch in pieces.chunks(most) {
-            if self.is_dirty(env, batch) {
-                self.read_dirty_batch(at, offset, batch, buf, &mut direct)?;
-                continue;
+            let located = self.locate(env, store, batch)?;
+            if defers && located.is_undecoded() {
+                return Ok(Some(located));
             }
-            let mut ready = self.ready(env, batch);
-            let missing = ready.iter().filter(|chunk| chunk.is_none()).count();
-            let defers = defers && pieces.len() <= most && self.is_kept(env);
-            if missing > 1 || missing > 0 && defers {
-                let decoding = self.undecoded(env, store, batch, &ready)?;
-                if defers && !decoding.is_empty() {
-                    return Ok(Some(decoding));
-                }
-                decoding.decode(&mut ready)?;
-            }
-            for (t, chunk) in batch.iter().zip(ready) {
-                let source = match chunk {
-                    Some(chunk) => Source::Memory(chunk),
-                    None => self.source(env, store, t)?,
-                };
+            for (t, source) in batch.iter().zip(located.decode()?) {
                 self.copy(at, offset, t, source, buf, &mut direct)?;
             }
         }
@@ -154,73 +124,6 @@ impl Chunked {
         let bytes = self.grid.chunk_bytes();
         // Larger ones than the cache can hold are in temporary files.
         bytes <= env.cache.budget() / 4 || bytes > READ_AHEAD_CHUNK_MAX_BYTES
-    }
-
-    fn is_dirty(&self, env: &Environment, batch: &[ChunkPieces]) -> bool {
-        env.dirty.has(self.number) && batch.iter().any(|t| env.dirty.get(self.key(t.chunk)).is_some())
-    }
-
-    /// The chunks of a batch that are in memory.
-    fn ready(&self, env: &Environment, batch: &[ChunkPieces]) -> Vec<Option<Arc<Chunk>>> {
-        match !self.format.has_variable_size() && batch.iter().all(|t| self.is_dense(t)) {
-            // Dense reads of unfiltered chunks bypass the cache.
-            true => vec![None; batch.len()],
-            false => env.cache.ready(batch.iter().map(|t| self.key(t.chunk))),
-        }
-    }
-
-    /// Reads a batch with dirty chunks.
-    fn read_dirty_batch(&self, at: Reading<'_>, offset: u64, batch: &[ChunkPieces], buf: &mut [u8], direct: &mut DirectRun) -> Result<()> {
-        for t in batch {
-            let source = match at.env.dirty.get(self.key(t.chunk)) {
-                Some(chunk) => Source::Dirty(chunk),
-                None => self.source(at.env, at.store, t)?,
-            };
-            self.copy(at, offset, t, source, buf, direct)?;
-        }
-        Ok(())
-    }
-
-    /// Finds the bytes of a request's chunk; decodes it if necessary.
-    pub(super) fn source(&self, env: &Environment, store: &Store, t: &ChunkPieces) -> Result<Source> {
-        let key = self.key(t.chunk);
-        let mut stored = None;
-        if !self.format.has_variable_size() && self.is_dense(t) {
-            let found = self.index.lookup(store, &self.grid.scaled(t.chunk))?;
-            return Ok(found.map_or(Source::Fill, Source::Direct));
-        }
-        if !env.cache.contains(key) {
-            let scaled = self.grid.scaled(t.chunk);
-            let Some(found) = self.index.lookup(store, &scaled)? else { return Ok(Source::Fill) };
-            let is_edge = self.grid.is_edge(&scaled);
-            let plain = self.format.is_plain(is_edge);
-            if plain && (t.runs() <= DIRECT_RUNS_MAX || self.is_dense(t) || self.grid.chunk_bytes() > env.cache.budget() / 4) {
-                return Ok(Source::Direct(found));
-            }
-            if !plain && let Some(large) = self.format.open_large(LargeReader { env, source: store, key, record: found, is_edge })? {
-                return Ok(match large {
-                    Large::Direct(record) => Source::Direct(record),
-                    Large::File(decode) => Source::ChunkFile(decode()?),
-                });
-            }
-            stored = Some(StoredChunk { record: found, is_edge });
-        }
-        let found = env.cache.get(key, self.grid.chunk_bytes(), || {
-            let found = match stored {
-                Some(stored) => stored,
-                None => {
-                    // The chunk was evicted after `contains`.
-                    let scaled = self.grid.scaled(t.chunk);
-                    let lost = || Error::corrupt("chunk index", Address::UNDEF, "a cached chunk has no record");
-                    StoredChunk { record: self.index.lookup(store, &scaled)?.ok_or_else(lost)?, is_edge: self.grid.is_edge(&scaled) }
-                }
-            };
-            self.decode(env, store, found)
-        })?;
-        Ok(match found {
-            Found::Chunk(c) => Source::Memory(c),
-            Found::OnDisk(at) => Source::OnDisk(at),
-        })
     }
 
     fn copy(&self, from: Reading<'_>, offset: u64, t: &ChunkPieces, source: Source, buf: &mut [u8], direct: &mut DirectRun) -> Result<()> {
@@ -281,7 +184,7 @@ impl Chunked {
     }
 
     /// True when the pieces make up a large part of the range that covers them.
-    fn is_dense(&self, t: &ChunkPieces) -> bool {
+    pub(super) fn is_dense(&self, t: &ChunkPieces) -> bool {
         let range = self.grid.covering_range(t);
         range.end.saturating_sub(range.start) <= t.bytes().saturating_mul(COVERING_FACTOR)
     }

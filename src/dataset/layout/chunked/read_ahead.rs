@@ -88,15 +88,15 @@ impl ReadAheadTask {
     /// found and claimed in the turn.
     fn decode(&self) {
         let Some(c) = Chunked::of(&*self.dataset.layout) else { return };
-        let mut found = None;
+        let mut located = None;
         self.turn.run(&mut || {
             let clean = self.chunks.iter().filter(|chunk| self.env.dirty.get(c.key(**chunk)).is_none());
             let batch: Vec<_> = clean.map(|chunk| ChunkPieces { chunk: *chunk, pieces: Vec::new() }).collect();
             // Errors are ignored: the reader of the chunk gets them.
-            found = c.undecoded(&self.env, &self.dataset.store, &batch, &vec![None; batch.len()]).ok();
+            located = c.locate(&self.env, &self.dataset.store, &batch).ok();
         });
-        if let Some(decoding) = found {
-            decoding.decode_ahead();
+        if let Some(located) = located {
+            located.decode_ahead();
         }
     }
 }

@@ -96,7 +96,7 @@ impl DeflatedData<'_> {
                 env.cache.record_read(self.key, &chunk, buf.len() as u64);
                 copy(chunk.image().dense().unwrap_or_default(), buf)
             }
-            Found::OnDisk(_) => copy(&self.inflated(env)?, buf),
+            Found::OnDisk => copy(&self.inflated(env)?, buf),
         }
     }
 }
