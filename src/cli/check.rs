@@ -66,8 +66,8 @@ fn check_one(
         true => documents.add(&json(spec, &checked), several, out),
         false => print((spec, several), args.data, &checked, out),
     };
-    if let Some(flow) = output::printed(printed.and_then(|()| out.flush()))? {
-        return Ok(flow);
+    if output::printed(printed.and_then(|()| out.flush()))?.is_break() {
+        return Ok(ControlFlow::Break(()));
     }
     // The first finding has the lengths.
     if checked.cut.is_some() {

@@ -83,7 +83,7 @@ fn written(printed: io::Result<()>, spec: &MountSpec, path: &[u8]) -> Result<(),
 /// Runs `h5dir erase`.
 pub(crate) fn erase(args: &EraseArgs) -> Result<(), Failure> {
     let options = &args.view.options;
-    if options.json || options.version.is_some() {
+    if options.json || options.files.version.is_some() {
         return Err(Failure::new(Exit::Usage, "erase changes the newest version and prints nothing; omit --json and --version"));
     }
     let (mut spec, path) = resolve::view(&args.view)?;

@@ -6,11 +6,11 @@ use serde_json::Value;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-/// What follows output: `None`, it goes on; a break, if the pipe is closed (`| head`).
-pub(crate) fn printed(done: io::Result<()>) -> Result<Option<ControlFlow<()>>, Failure> {
+/// Whether a command continues after output: not if its pipe is closed (`| head`).
+pub(crate) fn printed(done: io::Result<()>) -> Result<ControlFlow<()>, Failure> {
     match done {
-        Ok(()) => Ok(None),
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Some(ControlFlow::Break(()))),
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         Err(e) => Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e)))),
     }
 }

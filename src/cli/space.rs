@@ -32,8 +32,8 @@ pub(crate) fn space(args: &StatArgs) -> Result<(), Failure> {
             let gap = if std::mem::take(&mut first) { "" } else { "\n" };
             write!(out, "{gap}").and_then(|()| print(spec, &used, &mut out))
         };
-        if let Some(flow) = output::printed(printed.and_then(|()| out.flush()))? {
-            return Ok(flow);
+        if output::printed(printed.and_then(|()| out.flush()))?.is_break() {
+            return Ok(ControlFlow::Break(()));
         }
         if used.unreadable > 0 {
             let message = format!("{} cannot be read as a whole: bytes of damaged objects count as dead", escaped(&spec.file));

@@ -119,7 +119,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// `several`: others go on after a failure.
+    /// `several`: arguments after one that failed are processed, too.
     pub(crate) fn new(several: bool) -> Failures {
         Failures { several, worst: None }
     }

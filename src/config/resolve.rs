@@ -242,29 +242,26 @@ pub(crate) fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> 
 pub(crate) fn view_of(target: &OsStr, args: &ViewOptions) -> Result<(MountSpec, Vec<u8>), UsageError> {
     let target = Target::parse(target);
     let inner = target.inner.unwrap_or_else(|| b"/".to_vec());
-    let options = MountOptions {
-        external: (args.external != ExternalFiles::Visible).then_some(args.external),
-        external_root: args.external_root.clone(),
-        version: args.version.clone(),
-        ..MountOptions::default()
-    };
-    let spec = spec(&options, Target { file: target.file, inner: None })?;
-    has_version(&spec.file, &spec.version)?;
-    Ok((MountSpec { follow: false, ..spec }, inner))
+    Ok((unfollowed(&target.file, &args.files)?, inner))
 }
 
 /// The container of one side of `cp`, `cat` or `diff`.
 pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, UsageError> {
-    let view = MountOptions {
+    // What is copied is what is stored.
+    Ok(MountSpec { modes: Modes::All, ..unfollowed(file, external)? })
+}
+
+/// A container whose changes by other programs are not followed.
+fn unfollowed(file: &Path, external: &ExternalArgs) -> Result<MountSpec, UsageError> {
+    let options = MountOptions {
         external: (external.external != ExternalFiles::Visible).then_some(external.external),
         external_root: external.external_root.clone(),
         version: external.version.clone(),
         ..MountOptions::default()
     };
-    let view = spec(&view, Target { file: file.to_owned(), inner: None })?;
-    has_version(&view.file, &view.version)?;
-    // What is copied is what is stored.
-    Ok(MountSpec { follow: false, modes: Modes::All, ..view })
+    let spec = spec(&options, Target { file: file.to_owned(), inner: None })?;
+    has_version(&spec.file, &spec.version)?;
+    Ok(MountSpec { follow: false, ..spec })
 }
 
 /// Errors: a version is asked for of a file without versions.

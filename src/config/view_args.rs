@@ -1,9 +1,8 @@
 //! Arguments that commands which read objects share.
 
-use super::value::{ExternalFiles, Version};
+use super::side_args::ExternalArgs;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 /// Arguments of commands that read or change one object.
 #[derive(Debug, Args)]
@@ -40,16 +39,7 @@ pub(crate) struct ViewOptions {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Read files that the HDF5 file names, beneath its directory or --external-root; 'all': hidden
-    /// ones, too
-    #[arg(long, value_name = "on|off|all", default_value = "on", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
-    pub(crate) external: ExternalFiles,
-
-    /// Read only files beneath this directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) external_root: Option<PathBuf>,
-
-    /// Version of a container in an object store that is read [default: latest]
-    #[arg(long, value_name = "VERSION")]
-    pub(crate) version: Option<Version>,
+    #[command(flatten)]
+    /// Which files are read, and which version.
+    pub(crate) files: ExternalArgs,
 }

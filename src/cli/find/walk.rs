@@ -43,6 +43,19 @@ impl Place {
     }
 }
 
+/// A file that a walk meets.
+struct Met<'a> {
+    place: Place,
+    name: &'a [u8],
+    attr: &'a Attr,
+    /// A listing counted a reference to it.
+    counted: bool,
+    /// The group that has it; `None`: the walk starts here.
+    group: Option<&'a ObjectModel>,
+    /// Groups between the start and it.
+    depth: usize,
+}
+
 /// A directory that is being walked.
 struct Directory {
     place: Place,
@@ -81,7 +94,7 @@ pub(super) fn walk(
     let mut walk = Walk { operations, maxdepth: maxdepth.unwrap_or(DEPTH_MAX), shared: HashSet::new(), open: Vec::new(), matches };
     let group = found.found.as_ref().and_then(|(ino, _)| operations.model(*ino).ok());
     let name = found.found.map_or_else(Vec::new, |(_, name)| name);
-    walk.visit(place, &name, (&found.attr, false), group.as_ref(), 0)?;
+    walk.visit(Met { place, name: &name, attr: &found.attr, counted: false, group: group.as_ref(), depth: 0 })?;
     let done = walk.run();
     walk.open.iter().for_each(|d| close(operations, d));
     done
@@ -120,7 +133,7 @@ impl Walk<'_, '_> {
                 let (place, depth) = (directory.place.below(&name), directory.depth);
                 let group = directory.group.take();
                 let at = self.open.len().saturating_sub(1);
-                let done = self.visit(place, &name, (&attr, true), group.as_ref(), depth);
+                let done = self.visit(Met { place, name: &name, attr: &attr, counted: true, group: group.as_ref(), depth });
                 if let Some(directory) = self.open.get_mut(at) {
                     directory.group = group;
                 }
@@ -143,32 +156,19 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Visits the file `name` of `group` at `place`, and opens it if it is to be walked. `counted`:
-    /// a listing counted a reference to it.
-    fn visit(
-        &mut self,
-        place: Place,
-        name: &[u8],
-        (attr, counted): (&Attr, bool),
-        group: Option<&ObjectModel>,
-        depth: usize,
-    ) -> Result<(), ViewError> {
-        let opened = self.visited(place, name, (attr, counted), group, depth);
+    /// Visits a file, and opens it if it is to be walked.
+    fn visit(&mut self, met: Met<'_>) -> Result<(), ViewError> {
+        let (ino, counted) = (met.attr.ino, met.counted);
+        let opened = self.enter(met);
         if counted && !matches!(opened, Ok(true)) {
-            self.operations.forget(attr.ino, 1);
+            self.operations.forget(ino, 1);
         }
         opened.map(drop)
     }
 
-    /// True: it was opened, with the reference to it.
-    fn visited(
-        &mut self,
-        place: Place,
-        name: &[u8],
-        (attr, counted): (&Attr, bool),
-        group: Option<&ObjectModel>,
-        depth: usize,
-    ) -> Result<bool, ViewError> {
+    /// Passes a file to the tests. True: it was opened, with the reference to it.
+    fn enter(&mut self, met: Met<'_>) -> Result<bool, ViewError> {
+        let Met { place, name, attr, counted, group, depth } = met;
         let is_directory = attr.kind == FileKind::Directory;
         let model = match self.operations.model(attr.ino) {
             Ok(model) => Some(model),
