@@ -231,15 +231,10 @@ def endless(t, options, path):
                 t.check(False, f"{name} was read")
             except OSError as e:
                 t.check(e.errno in (errno.EFBIG, errno.EACCES), f"{name}: {e}")
-        peaks = memory(mount)
-        t.check(peaks and max(peaks) < 400 << 10, f"memory of the mount: {peaks} KiB")
+        peak = harness.peak_memory(mount)
+        t.check(peak < 400, f"memory of the mount: {peak} MiB")
     said = cat(options, "--arrow", f"{path}:/more rows", code=1)
     t.check("too many rows" in said, said)
-
-
-def memory(mount):
-    daemons = subprocess.run(["pgrep", "-f", mount], stdout=subprocess.PIPE).stdout.split()
-    return [int(line.split()[1]) for pid in daemons for line in open(f"/proc/{pid.decode()}/status") if line.startswith("VmHWM")]
 
 
 def hostile(t, options, path):
@@ -259,8 +254,8 @@ def hostile(t, options, path):
             t.equal(os.fstat(f.fileno()).st_size, 0, "the size is not sought")
             reader = pyarrow.ipc.open_stream(pyarrow.py_buffer(f.read(40 << 20)[8:]))
             t.equal(len(reader.read_next_batch().column(0)[0].as_py()), 16 << 20, "the first row")
-        peaks = memory(mount)
-        t.check(peaks and max(peaks) < 500 << 10, f"memory of the mount: {peaks} KiB")
+        peak = harness.peak_memory(mount)
+        t.check(peak < 500, f"memory of the mount: {peak} MiB")
 
 
 def main():

@@ -71,6 +71,13 @@ def mounted(binary, file, *options):
                 subprocess.run([binary, "umount", "--lazy", point], check=True, stdin=subprocess.DEVNULL, timeout=60)
 
 
+def peak_memory(mount):
+    """Most memory of the daemon of `mount` so far, MiB."""
+    daemons = subprocess.run(["pgrep", "-f", mount], check=True, stdout=subprocess.PIPE).stdout.split()
+    status = [line for pid in daemons for line in read(f"/proc/{pid.decode()}/status").splitlines()]
+    return max(int(line.split()[1]) for line in status if line.startswith(b"VmHWM")) >> 10
+
+
 def read(path):
     with open(path, "rb") as f:
         return f.read()

@@ -246,9 +246,8 @@ def hostile(t, options, path):
             t.equal(os.fstat(f.fileno()).st_size, 0, "the size is not sought")
             f.seek(2 * len(row) - 2)
             t.equal(f.read(4), b"x\nxx", "the third row")
-        daemons = subprocess.run(["pgrep", "-f", mount], stdout=subprocess.PIPE).stdout.split()
-        peaks = [int(line.split()[1]) for pid in daemons for line in open(f"/proc/{pid.decode()}/status") if line.startswith("VmHWM")]
-        t.check(peaks and max(peaks) < 400 << 10, f"memory of the mount: {peaks} KiB")
+        peak = harness.peak_memory(mount)
+        t.check(peak < 400, f"memory of the mount: {peak} MiB")
 
 
 def main():
