@@ -1,4 +1,4 @@
-//! `.h5dir/README`: what lies in the directory, one line for each view.
+//! `.h5dir/README`: the contents of the directory, one line for each view.
 
 use super::bytes::{Bytes, Text};
 use super::context::Context;

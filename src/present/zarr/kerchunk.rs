@@ -45,7 +45,7 @@ pub struct LeftOut {
 struct Current {
     path: Vec<u8>,
     array: Box<ZarrArray>,
-    /// Where its chunks go on.
+    /// The next chunk to write; `None`: all are written.
     next: Option<Vec<u64>>,
 }
 
@@ -155,7 +155,7 @@ impl References {
         }
     }
 
-    /// Writes the next chunk of an array, which goes on if it has more.
+    /// Writes the reference of the next chunk of an array; keeps the array if more chunks follow.
     fn chunk(&mut self, mut current: Current, out: &mut Vec<u8>) -> Result<()> {
         let Some(chunk) = current.next.take() else { return Ok(()) };
         let name = match chunk.is_empty() {
