@@ -11,6 +11,7 @@ use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::encoded::Encoded;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::creation::NewLayout;
+use crate::dataset::layout::source_reads::SourceReads;
 use crate::filter::Pipeline;
 use crate::format::message::data_layout::DataLayout;
 use crate::format::message::dataspace::Dataspace;
@@ -80,6 +81,11 @@ pub trait Layout: Any + Send + Sync {
 
     /// Fills `buf` with the bytes from `offset`; the range lies within the dataset.
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// [`Layout::read`] for a virtual dataset of which this one is a source.
+    fn read_as_source(&self, data: &DatasetBytes, env: &Environment, _: SourceReads<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(data, env, offset, buf)
+    }
 
     /// Reads the front of `buf`, for a caller with a lock that it releases for long work.
     fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {
