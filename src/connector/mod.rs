@@ -9,6 +9,7 @@ pub(crate) mod defined;
 pub mod edit;
 pub(crate) mod errors;
 pub mod exchange;
+mod extent;
 mod id;
 mod info;
 pub mod iod;

@@ -36,7 +36,7 @@ mod views;
 mod xattr;
 
 pub use crate::present::{FACT_NAMES, Node as JsonTree, build_npy_header};
-pub use done::{Done, Invalidate};
+pub use done::{Done, Grown, Invalidate};
 pub use namespace::is_of_object;
 pub use open::open;
 pub use operations::{KernelMemory, Operations};

@@ -184,6 +184,11 @@ pub trait Layout: Any + Send + Sync {
         false
     }
 
+    /// True if all dimensions can change.
+    fn resizes_all(&self) -> bool {
+        false
+    }
+
     /// Address of a block of the dataset's raw data that ends past `limit`, if there is one.
     fn past(&self, _op: &Operation<'_>, _limit: Address) -> Result<Option<Address>> {
         Ok(None)
@@ -204,13 +209,19 @@ pub trait Layout: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Prepares a change of the first dimension to `rows`; the caller then stores the extent.
-    fn resize(&self, _op: &Operation<'_>, _rows: u64) -> Result<Option<DataLayout>> {
+    /// True if what is stored stays as it is when the maximum extent becomes `max` (`None` is
+    /// unlimited) and the layout message becomes `message` but for addresses.
+    fn takes_maximum(&self, _op: &Operation<'_>, _max: &[Option<u64>], _message: &DataLayout) -> bool {
+        false
+    }
+
+    /// Prepares a change of the extent to `next`; the caller then stores the extent.
+    fn resize(&self, _op: &Operation<'_>, _next: &[u64]) -> Result<Option<DataLayout>> {
         Err(Error::refused(libc::EPERM, "only chunked datasets can change their size"))
     }
 
-    /// Completes a resize: `op` has the new extent, `old_rows` is the old first dimension.
-    fn resized(&self, _op: &Operation<'_>, _old_rows: u64) -> Result<()> {
+    /// Completes a resize: `op` has the new extent, `old` is the one before.
+    fn resized(&self, _op: &Operation<'_>, _old: &[u64]) -> Result<()> {
         Ok(())
     }
 

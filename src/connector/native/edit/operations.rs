@@ -24,6 +24,10 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.write(id, form, offset, bytes))
     }
 
+    fn set_extent(&self, id: ObjectId, dims: &[u64]) -> Result<()> {
+        self.operate(&[id], |c| c.set_extent(id, dims))
+    }
+
     fn prepare_change(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {
         self.prepare(id, spec)
     }
