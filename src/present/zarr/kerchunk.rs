@@ -14,12 +14,13 @@ use super::array::ZarrArray;
 use super::chunk::ChunkBytes;
 use super::dtype::{Kind, base64_text};
 use super::metadata::{array_document, attributes_document, group_document};
+use super::phony::PhonyDimensions;
 use super::walk::{Node, NodeName, Walk};
 use crate::base::{Error, Result};
 use crate::connector::stored::MOVED_CHUNK_MAX_BYTES;
 use crate::connector::{Connector, ObjectId};
 use crate::present::json::write_string;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Chunks that are not longer are in the text.
 const SHORT_CHUNK_BYTES: u64 = 512;
@@ -54,6 +55,7 @@ pub struct References {
     connector: Arc<dyn Connector>,
     url: Vec<u8>,
     walk: Walk,
+    phony: OnceLock<Arc<PhonyDimensions>>,
     current: Option<Current>,
     is_first: bool,
     ended: bool,
@@ -71,7 +73,7 @@ impl References {
     /// Those of `group`, whose file is called `url`.
     pub fn new(connector: Arc<dyn Connector>, group: ObjectId, url: Vec<u8>, name: NodeName) -> References {
         let walk = Walk::new(connector.clone(), group, ZarrFormat::V2, name, true);
-        References { connector, url, walk, current: None, is_first: true, ended: false, left_out: Vec::new() }
+        References { connector, url, walk, phony: OnceLock::new(), current: None, is_first: true, ended: false, left_out: Vec::new() }
     }
 
     /// The next piece of the text; `None`: it ended.
@@ -96,7 +98,7 @@ impl References {
                 }
                 Some(Node::Group(path, id)) => {
                     let documents = group_document(&*self.connector, id, ZarrFormat::V2)
-                        .and_then(|group| Ok((group, attributes_document(&*self.connector, id, None)?)));
+                        .and_then(|group| Ok((group, attributes_document(&*self.connector, id, None, &|| None)?)));
                     match documents {
                         Ok((group, attributes)) => {
                             self.document(&path, b".zgroup", &group, &mut out);
@@ -137,13 +139,14 @@ impl References {
         if chunks > SHOWN_CHUNKS_MAX && array.shows_all() {
             array.show_written();
         }
+        let phony = || Some(self.phony.get_or_init(|| Arc::new(PhonyDimensions::of(&*self.connector))).clone());
         let documents = || {
             let reason = "its chunks cannot be referred to, and it is too large for base64";
             if !array.is_referable() && !array.is_short()? {
                 return Err(Error::refused(libc::EFBIG, reason));
             }
-            let attributes = attributes_document(&*self.connector, array.id, Some(&array))?;
-            Ok((array_document(&array)?, attributes, array.next_chunk(&vec![0; array.rank()])?))
+            let attributes = attributes_document(&*self.connector, array.id, Some(&array), &phony)?;
+            Ok((array_document(&array, &phony)?, attributes, array.next_chunk(&vec![0; array.rank()])?))
         };
         match documents() {
             Ok((document, attributes, next)) => {
