@@ -74,7 +74,7 @@ const EXAMPLES: [(&str, &[&str]); 21] = [
 ];
 
 /// Options that few need: in the manual and in `--help`, not in `-h`.
-const RARE: [&str; 10] = [
+const RARE: [&str; 11] = [
     "stay-awake",
     "attr-timeout",
     "entry-timeout",
@@ -85,6 +85,7 @@ const RARE: [&str; 10] = [
     "modes",
     "vds-missing",
     "metrics-interval",
+    "log",
 ];
 
 /// The command line with its whole help.

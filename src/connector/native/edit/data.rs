@@ -163,7 +163,7 @@ impl Change<'_> {
             return refuse("a dataset without dimensions has one size");
         }
         if !d.layout().resizes() {
-            return refuse("only chunked datasets change their size");
+            return refuse("only chunked datasets change their size; overwrite bytes in place, as 'dd conv=notrunc' does");
         }
         let row = d.space.dims.iter().skip(1).try_fold(d.element_size, |n, d| n.checked_mul(*d));
         let Some(row) = row.filter(|r| *r > 0) else { return refuse("a row of the first dimension has no bytes") };
