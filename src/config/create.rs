@@ -10,8 +10,8 @@
 //!     strategy: page
 //! ```
 //! Each key of a rule for datasets except `pattern` has a value as in `user.h5dir.dataset`, each
-//! key of a rule for HDF5 files one as the option of `h5dir create`. A wrong value is reported at its
-//! place, contradicting keys at the first key of the rule.
+//! key of a rule for HDF5 files one as the option of `h5dir create`. A wrong value is reported at
+//! its place, contradicting keys at the first key of the rule.
 
 use super::file_options::pairs;
 use super::new_file_args::{FileRule, NewFileArgs, property, property_names};
