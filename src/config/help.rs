@@ -56,7 +56,10 @@ const EXAMPLES: [(&str, &[&str]); 21] = [
     ),
     ("kerchunk", &["h5dir kerchunk data.h5 -o data.json", "h5dir kerchunk s3://bucket/x.h5 > x.json"]),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
-    ("create", &["h5dir create new.h5", "h5dir create --log run.h5", "h5dir create --log --log-format=released run.h5"]),
+    (
+        "create",
+        &["h5dir create new.h5", "h5dir create --strategy=page --persist-free-space --user-block=4K new.h5", "h5dir create --log run.h5"],
+    ),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),
     ("tx", &["h5dir tx begin --peers 2 iod:runs step7", "h5dir tx status iod:runs step7", "h5dir tx abort iod:runs step7"]),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),

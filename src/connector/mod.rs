@@ -22,6 +22,7 @@ mod memory_map;
 mod memory_maps;
 mod memory_value;
 pub mod native;
+pub mod new_file;
 pub mod open;
 mod ownership;
 pub(crate) mod plan;
