@@ -13,6 +13,8 @@
 //!
 //! Elements are ordered row-major; an element's *number* is its position in the extent.
 
+mod ordered;
+
 use super::budget::Budget;
 use super::{Address, Error, Result};
 use std::ops::{ControlFlow, Range};
@@ -111,8 +113,9 @@ fn push(out: &mut Vec<Span>, low: u64, end: u64, down: Option<Arc<List>>, budget
 fn combine(op: Op, a: &[Span], b: &[Span], budget: &Budget) -> Result<Vec<Span>> {
     let mut out = Vec::new();
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
-    // First coordinate that is not handled.
-    let mut at = 0u64;
+    // First coordinate that is not handled, and the last two lists that were combined: rows of
+    // grids share them.
+    let (mut at, mut last) = (0u64, None);
     loop {
         let (x, y) = (a.peek().copied(), b.peek().copied());
         let next = [x, y].into_iter().flatten().map(|s| s.low.max(at)).min();
@@ -124,7 +127,7 @@ fn combine(op: Op, a: &[Span], b: &[Span], budget: &Budget) -> Result<Vec<Span>>
         let to = edges.into_iter().flatten().min().unwrap_or(from);
         match (x, y) {
             (Some(x), Some(y)) => {
-                if let Some(down) = both(op, x, y, budget)? {
+                if let Some(down) = both(op, x, y, &mut last, budget)? {
                     push(&mut out, from, to, down, budget)?;
                 }
             }
@@ -141,13 +144,24 @@ fn combine(op: Op, a: &[Span], b: &[Span], budget: &Budget) -> Result<Vec<Span>>
     }
 }
 
+/// Two lists, and what was made of them.
+type Combined<'a> = Option<(&'a Arc<List>, &'a Arc<List>, Option<Arc<List>>)>;
+
 /// The list of coordinates that lie in spans of both sets; `None`: no element is left of them.
-fn both(op: Op, x: &Span, y: &Span, budget: &Budget) -> Result<Option<Option<Arc<List>>>> {
+fn both<'a>(op: Op, x: &'a Span, y: &'a Span, last: &mut Combined<'a>, budget: &Budget) -> Result<Option<Option<Arc<List>>>> {
     let (Some(a), Some(b)) = (&x.down, &y.down) else { return Ok((op != Op::Difference).then_some(None)) };
     if Arc::ptr_eq(a, b) {
         return Ok((op != Op::Difference).then(|| Some(a.clone())));
     }
-    Ok(List::of(combine(op, &a.spans, &b.spans, budget)?).map(Some))
+    if let Some((c, d, done)) = last
+        && Arc::ptr_eq(a, c)
+        && Arc::ptr_eq(b, d)
+    {
+        return Ok(done.clone().map(Some));
+    }
+    let done = List::of(combine(op, &a.spans, &b.spans, budget)?);
+    *last = Some((a, b, done.clone()));
+    Ok(done.map(Some))
 }
 
 impl ElementSet {

@@ -69,7 +69,7 @@ impl View for Defined {
         let item = inode.item();
         let selection = String::from_utf8_lossy(item.key());
         match (item.owner.filter(|_| item.class == Class::File), selection.strip_suffix(VALUES)) {
-            (Some(id), Some(selection)) => present::defined_len(&**cx.connector, id, selection, BYTES_MAX).map(Extent::of),
+            (Some(id), Some(selection)) => present::defined_len(&**cx.connector, id, selection.into(), BYTES_MAX).map(Extent::of),
             _ => Ok(Extent::of(0)),
         }
     }
@@ -84,8 +84,8 @@ impl View for Defined {
         let Some(id) = item.owner.filter(|_| item.class == Class::File) else { return Ok(None) };
         let selection = String::from_utf8_lossy(item.key());
         let bytes = match selection.strip_suffix(VALUES) {
-            Some(selection) => present::defined_values(&**cx.connector, id, selection, BYTES_MAX)?,
-            None => present::defined_json(&**cx.connector, id, &selection, BYTES_MAX)?,
+            Some(selection) => present::defined_values(&**cx.connector, id, selection.into(), BYTES_MAX)?,
+            None => present::defined_json(&**cx.connector, id, selection.as_ref().into(), BYTES_MAX)?,
         };
         Ok(Some(Box::new(Text(bytes))))
     }

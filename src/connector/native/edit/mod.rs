@@ -54,6 +54,7 @@ mod refused;
 mod relayout;
 mod reserve;
 mod rewrite;
+mod scattered;
 mod sequences;
 #[cfg(test)]
 mod sequences_tests;

@@ -6,6 +6,7 @@ use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewRefe
 use crate::connector::log::EditLog;
 use crate::connector::stored::{ChunkStorage, StoredChunk};
 use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
+use std::ops::Range;
 
 impl Edit for NativeConnector {
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -22,6 +23,16 @@ impl Edit for NativeConnector {
         self.admit_write()?;
         self.suit_chunks(id, offset, bytes.len() as u64)?;
         self.operate(&[id], |c| c.write(id, form, offset, bytes))
+    }
+
+    fn write_ranges(&self, id: ObjectId, ranges: &[Range<u64>], bytes: &[u8]) -> Result<()> {
+        self.write_error(id)?;
+        self.editing()?.check_refused(id)?;
+        self.write_apart(id, ranges, bytes)
+    }
+
+    fn set_elements_of(&self, id: ObjectId, elements: &[Range<u64>], values: &NewValue) -> Result<()> {
+        self.operate_flushed(id, |c| c.set_elements_of(id, elements, values))
     }
 
     fn prepare_change(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {
