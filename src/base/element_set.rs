@@ -280,18 +280,17 @@ impl ElementSet {
     /// Adds the elements of an extent of `dims` with numbers in `range`; copies only the spans that
     /// change.
     pub fn insert_run(&mut self, dims: &[u64], range: &Range<u64>) -> Result<()> {
-        self.change(Op::Union, &run_spans(dims, range.start, range.end))
+        self.change(Op::Union, &run_spans(dims, range.start, range.end), &Budget::new(SPANS_MAX, STRUCTURE))
     }
 
     /// Removes the elements of an extent of `dims` with numbers in `range`.
     pub fn remove_run(&mut self, dims: &[u64], range: &Range<u64>) -> Result<()> {
-        self.change(Op::Difference, &run_spans(dims, range.start, range.end))
+        self.change(Op::Difference, &run_spans(dims, range.start, range.end), &Budget::new(SPANS_MAX, STRUCTURE))
     }
 
     /// Applies a union or difference with few spans: only those that they touch are replaced.
-    fn change(&mut self, op: Op, other: &[Span]) -> Result<()> {
+    fn change(&mut self, op: Op, other: &[Span], budget: &Budget) -> Result<()> {
         let (Some(first), Some(last)) = (other.first(), other.last()) else { return Ok(()) };
-        let budget = Budget::new(SPANS_MAX, STRUCTURE);
         let Some(root) = &mut self.root else {
             if op == Op::Union {
                 self.root = List::of(other.to_vec());
@@ -301,7 +300,7 @@ impl ElementSet {
         let from = root.spans.partition_point(|s| s.end < first.low);
         let to = root.spans.partition_point(|s| s.low <= last.end).max(from);
         let old = root.spans.get(from..to).unwrap_or_default();
-        let new = combine(op, old, other, &budget)?;
+        let new = combine(op, old, other, budget)?;
         let sum = |spans: &[Span], of: fn(&Span) -> u64| spans.iter().fold(0u64, |n, s| n.saturating_add(of(s)));
         let elements = root.elements.saturating_sub(sum(old, Span::elements)).saturating_add(sum(&new, Span::elements));
         let blocks = root.blocks.saturating_sub(sum(old, Span::blocks)).saturating_add(sum(&new, Span::blocks));

@@ -9,7 +9,10 @@ use crate::base::Error;
 use crate::config::attr_args::WriteArgs;
 use crate::fs::model::{Input, InputForm, io_error};
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Seek};
+use std::io::{self, BufReader, IsTerminal, Read, Seek};
+
+/// Bytes that are read at once.
+const INPUT_BYTES: usize = 1 << 20;
 
 /// Runs `h5dir write`.
 pub(crate) fn write(args: &WriteArgs) -> Result<(), Failure> {
@@ -40,7 +43,8 @@ pub(crate) fn write(args: &WriteArgs) -> Result<(), Failure> {
     let (container, object) = open_object(&args.target, true)?;
     let (mut line, mut bytes) = (ProgressLine::new(), 0u64);
     let form = if args.npy { InputForm::Npy } else { InputForm::Elements };
-    let mut input = Input { bytes: &mut Interruptible(&mut file), len, form };
+    let mut reader = BufReader::with_capacity(INPUT_BYTES, Interruptible(&mut file));
+    let mut input = Input { bytes: &mut reader, len, form };
     let written = object.write(selection.text(), &mut input, &mut |written| {
         bytes = bytes.saturating_add(written);
         line.show(|| format!("{} MiB", bytes >> 20));

@@ -194,11 +194,14 @@ impl Operations for ContainerFs {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        if name.len() > NAME_MAX {
-            return Err(Errno(libc::ENAMETOOLONG));
-        }
         let _names = self.namespace.lock_shared();
-        let lookup = || Ok(self.stat.entry(&*self.namespace.lookup(&self.namespace.directory(parent)?, name)?));
+        let lookup = || {
+            let directory = self.namespace.directory(parent)?;
+            if name.len() > NAME_MAX && name.len() > directory.item.view.name_max() {
+                return Err(Errno(libc::ENAMETOOLONG));
+            }
+            Ok(self.stat.entry(&*self.namespace.lookup(&directory, name)?))
+        };
         consistent(&self.mounted, lookup, |e| self.forget(e.attr.ino, 1))
     }
 

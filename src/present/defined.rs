@@ -83,7 +83,7 @@ pub fn defined(connector: &dyn Connector, id: ObjectId, selection: SelectionText
 }
 
 /// The defined elements of the dataset `id` in a selection, in the order of the selection.
-fn defined_in_order(connector: &dyn Connector, id: ObjectId, selection: SelectionText<'_>) -> Result<Selected> {
+pub fn defined_in_order(connector: &dyn Connector, id: ObjectId, selection: SelectionText<'_>) -> Result<Selected> {
     let selected = selected(connector, id, selection)?;
     let Some(set) = known(connector, id, &selected)? else { return Ok(selected) };
     if selected.is_ascending() {
@@ -143,17 +143,24 @@ pub fn defined_values(connector: &dyn Connector, id: ObjectId, selection: Select
     if elements.len().checked_mul(datatype.element_size()).is_none_or(|n| n > limit) {
         return Err(too_many());
     }
-    let mut out = Vec::new();
     if !datatype.contains_vlen() {
+        let mut out = Vec::new();
         values(connector, id, &elements, &mut |bytes| {
             out.extend_from_slice(bytes);
             Ok(())
         })?;
         return Ok(out);
     }
-    let (form, mut budget) = (VariableForm::of(&datatype), Budget::new(limit));
+    exact_values(connector, id, &elements, limit)
+}
+
+/// The elements `elements`, of variable length, in exact form, at most `limit` bytes.
+pub fn exact_values(connector: &dyn Connector, id: ObjectId, elements: &Selected, limit: u64) -> Result<Vec<u8>> {
+    let datatype = connector.dataset(id)?.datatype;
+    let too_many = || Error::refused(libc::EFBIG, format!("more than {limit} bytes of values: ask for a selection"));
+    let (form, mut budget, mut out) = (VariableForm::of(&datatype), Budget::new(limit), Vec::new());
     let size = usize::try_from(datatype.element_size()).unwrap_or(usize::MAX).max(1);
-    batches(&elements, BATCH_PARTS, &mut |runs| {
+    batches(elements, BATCH_PARTS, &mut |runs| {
         let Some(value) = gather(connector, id, runs)? else { return Ok(()) };
         for element in value.bytes.chunks_exact(size) {
             form.exact_within(element, &*value.parts, &mut budget, &mut out).map_err(|e| match e {
@@ -196,6 +203,26 @@ pub fn values(connector: &dyn Connector, id: ObjectId, elements: &Selected, f: &
 fn list(numbers: &[u64]) -> String {
     let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
     format!("[{}]", numbers.join(","))
+}
+
+/// Fills the front of `buf` with the bytes from `offset` of `elements` of the dataset `id`, which
+/// have no parts of variable length, in their order; fewer bytes only at the end.
+pub fn read_at(connector: &dyn Connector, id: ObjectId, elements: &Selected, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let size = connector.dataset(id)?.datatype.element_size().max(1);
+    let end = offset.saturating_add(buf.len() as u64).min(elements.len().saturating_mul(size));
+    let mut runs = Vec::new();
+    elements.for_each_run(offset / size..end.div_ceil(size), &mut |run| {
+        runs.push(run);
+        Ok(())
+    })?;
+    let Some(value) = gather(connector, id, &runs)?.filter(|_| offset < end) else { return Ok(0) };
+    let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let part = value.bytes.get(at(offset % size)..).unwrap_or_default();
+    let n = part.len().min(at(end.saturating_sub(offset))).min(buf.len());
+    if let (Some(to), Some(from)) = (buf.get_mut(..n), part.get(..n)) {
+        to.copy_from_slice(from);
+    }
+    Ok(n)
 }
 
 /// Makes the elements of a selection undefined; zeroes them where the dataset does not know which

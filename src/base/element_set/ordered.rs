@@ -1,6 +1,6 @@
 //! Sets with other selections: parts of them by ordinal, their bounds, and what a grid has of them.
 
-use super::{ElementSet, List, SPANS_MAX, STRUCTURE, Span, push};
+use super::{ElementSet, List, Op, SPANS_MAX, STRUCTURE, Span, push};
 use crate::base::Result;
 use crate::base::budget::Budget;
 use crate::base::selected::Steps;
@@ -30,6 +30,27 @@ impl ElementSet {
             if done.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         done
+    }
+
+    /// Adds the elements of `other`, or removes them: copies only the spans that change. Errors:
+    /// `Limit`, more than `spans` would be made.
+    pub fn change_by(&mut self, other: &ElementSet, adds: bool, spans: u64) -> Result<()> {
+        let op = if adds { Op::Union } else { Op::Difference };
+        other.root.as_ref().map_or(Ok(()), |other| self.change(op, &other.spans, &Budget::new(spans, STRUCTURE)))
+    }
+
+    /// The union of `sets`, by halves: each span is copied a logarithmic number of times. Errors:
+    /// `Limit`, one step would make more than `spans`.
+    pub fn join(mut sets: Vec<ElementSet>, spans: u64) -> Result<Self> {
+        while sets.len() > 1 {
+            let pairs = std::mem::take(&mut sets);
+            for pair in pairs.chunks(2) {
+                let mut one = pair.first().cloned().unwrap_or_default();
+                pair.get(1).map_or(Ok(()), |other| one.change_by(other, true, spans))?;
+                sets.push(one);
+            }
+        }
+        Ok(sets.pop().unwrap_or_default())
     }
 
     /// Spans of the first dimension.

@@ -15,6 +15,8 @@ use std::io::Read;
 
 /// Most points.
 const POINTS_MAX: u64 = 1 << 27;
+/// Most spans that a union of blocks makes.
+const SPANS_MAX: u64 = 1 << 22;
 /// Longest JSON, bytes.
 const JSON_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of a file that are read at once.
@@ -212,7 +214,7 @@ fn blocks(items: &[Node], dims: &[u64]) -> Result<Selected> {
         });
         sets.push(Selected::grid(dims, steps.collect::<Result<_>>()?)?.to_set()?);
     }
-    Selected::set(dims, ElementSet::union_of(0..sets.len(), &|n| Ok(sets.get(n).cloned().unwrap_or_default()))?)
+    Selected::set(dims, ElementSet::join(sets, SPANS_MAX)?)
 }
 
 #[cfg(test)]
