@@ -253,8 +253,14 @@ impl Operations for ContainerFs {
         self.files.get(handle).is_ok_and(|file| file.pad(offset, buf))
     }
 
-    fn release(&self, _ino: Ino, handle: Handle) -> Invalidate {
+    fn release(&self, ino: Ino, handle: Handle) -> Invalidate {
         let mut invalidate = Invalidate::default();
+        // Nothing lists the name: the next use looks it up again.
+        if let Some(node) = self.namespace.node(ino).ok().filter(|node| node.item.is_unlisted())
+            && let Some(parent) = node.parent()
+        {
+            invalidate.names.push((parent.ino, node.place().name.into_vec()));
+        }
         self.files.release(handle, &mut invalidate);
         invalidate
     }

@@ -15,6 +15,8 @@ pub struct Invalidate {
     pub pages: Vec<(Ino, Range<u64>)>,
     /// Pages to drop before the answer.
     pub pages_before_answer: Vec<(Ino, Range<u64>)>,
+    /// Names in directories to drop soon: of files that are named at every use.
+    pub names: Vec<(Ino, Vec<u8>)>,
     /// Attributes to drop before the answer.
     pub attributes: Vec<Ino>,
     /// A write that bypassed the page cache. Its pages are dropped first, then the guard, then the

@@ -166,6 +166,7 @@ impl MirrorFs {
         Invalidate {
             pages: pages(inner.pages),
             pages_before_answer: pages(inner.pages_before_answer),
+            names: inner.names.into_iter().filter_map(|(ino, name)| Some((self.outward(container, ino)?, name))).collect(),
             attributes: inner.attributes.into_iter().filter_map(|ino| self.outward(container, ino)).collect(),
             guard: inner.guard,
         }

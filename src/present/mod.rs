@@ -48,8 +48,8 @@ mod zarr;
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use super::parse::{
-        AttributeList, SelectionText, map_types, parse_dataset_json, parse_datatype_in, parse_fact, parse_names, parse_references,
-        parse_types, parse_value,
+        AttributeList, map_types, parse_dataset_json, parse_datatype_in, parse_fact, parse_names, parse_references, parse_types,
+        parse_value,
     };
 }
 

@@ -260,7 +260,7 @@ impl ObjectModel {
         while let Some((slab, runs)) = slabs.next(&read)? {
             match erase {
                 Some(erase) => erase.set_defined(self.id, slab.elements, &runs)?,
-                None if exchange::is_whole(&slab.elements, &runs) => {}
+                None if d.is_logged || exchange::is_whole(&slab.elements, &runs) => {}
                 None => return Ok(true),
             }
         }

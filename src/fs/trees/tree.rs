@@ -156,6 +156,7 @@ impl Tree {
         for pages in [&mut invalidate.pages, &mut invalidate.pages_before_answer] {
             *pages = std::mem::take(pages).into_iter().filter_map(|(ino, range)| Some((numbers.known(ino)?, range))).collect();
         }
+        invalidate.names = invalidate.names.into_iter().filter_map(|(ino, name)| Some((numbers.known(ino)?, name))).collect();
         invalidate.attributes = invalidate.attributes.into_iter().filter_map(|ino| numbers.known(ino)).collect();
         invalidate
     }

@@ -90,6 +90,10 @@ impl View for Defined {
         Ok(Some(Box::new(Text(bytes))))
     }
 
+    fn is_unlisted(&self, item: &Item) -> bool {
+        item.is_part()
+    }
+
     fn name_max(&self) -> usize {
         NAME_BYTES_MAX
     }

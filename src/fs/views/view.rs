@@ -121,6 +121,11 @@ impl Item {
         self.dataset().or_else(|| self.editable()?.written_dataset(self))
     }
 
+    /// True for a file that no directory lists.
+    pub fn is_unlisted(&self) -> bool {
+        self.view.is_unlisted(self)
+    }
+
     /// Type of file.
     pub fn file_kind(&self) -> FileKind {
         match self.class {
@@ -269,6 +274,11 @@ pub trait View: Send + Sync {
 
     /// True when the files show what references name, by path.
     fn names_targets(&self) -> bool {
+        false
+    }
+
+    /// True when no directory lists the file `item`, so that its name is dropped after each use.
+    fn is_unlisted(&self, _item: &Item) -> bool {
         false
     }
 

@@ -152,6 +152,10 @@ impl Layout for Released {
         false
     }
 
+    fn is_in_log(&self) -> bool {
+        true
+    }
+
     fn definition(&self) -> Option<&dyn Definition> {
         Some(self)
     }
