@@ -8,14 +8,15 @@ use h5dir::base::Address;
 use h5dir::base::element_set::ElementSet;
 use h5dir::base::fuzzing::Budget;
 use h5dir::base::parts::{Part, Region};
+use h5dir::base::selected::Selected;
 use h5dir::connector::edit::NewReference;
 use h5dir::connector::memory::{MemoryConnector, MemoryObject, Rows};
 use h5dir::connector::{Connector, ObjectId};
 use h5dir::format::Reader;
 use h5dir::format::Writer;
 use h5dir::format::selection::{Form, SerializedSelection};
-use h5dir::present::fuzzing::{parse_references, parse_selection};
-use h5dir::present::{defined_json, defined_len, defined_values};
+use h5dir::present::fuzzing::parse_references;
+use h5dir::present::{SelectionText, defined_json, defined_len, defined_values};
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -51,15 +52,20 @@ fn few(dims: &[u64]) -> Option<u64> {
 fn texts(bytes: &[u8], dims: &[u64]) {
     let Ok(text) = from_utf8(bytes) else { return };
     let (first, second) = text.split_once('\n').unwrap_or((text, ""));
-    let (Ok(a), Ok(b)) = (parse_selection(first, dims), parse_selection(second, dims)) else { return };
-    for block in [&a, &b] {
+    let select = |text: &str| SelectionText::from(text).select(dims);
+    let (Ok(a), Ok(b)) = (select(first), select(second)) else { return };
+    for block in [&a, &b].into_iter().filter_map(Selected::block) {
         assert_eq!(block.len(), dims.len());
         assert!(block.iter().zip(dims).all(|(range, size)| range.start <= range.end && range.end <= *size));
+        set(&block);
     }
-    let (a, b) = (set(&a), set(&b));
     if dims.is_empty() || few(dims).is_none() {
         return;
     }
+    for selected in [&a, &b] {
+        in_order(selected, dims);
+    }
+    let (Ok(a), Ok(b)) = (a.to_set(), b.to_set()) else { panic!("a small shape has few blocks") };
     let (in_a, in_b) = (numbers(&a, dims), numbers(&b, dims));
     let sets = [
         (a.union(&b), &in_a | &in_b),
@@ -70,6 +76,27 @@ fn texts(bytes: &[u8], dims: &[u64]) {
     for (set, expected) in sets {
         assert!(set.is_ok_and(|set| numbers(&set, dims) == expected));
     }
+}
+
+/// Numbers of the elements of `selected` in its order, which all its methods agree upon.
+fn in_order(selected: &Selected, dims: &[u64]) -> Vec<u64> {
+    let visit = |ordinals: Range<u64>| {
+        let mut all = Vec::new();
+        let visited = selected.for_each_run(ordinals, &mut |run| {
+            all.extend(run);
+            Ok(())
+        });
+        assert!(visited.is_ok());
+        all
+    };
+    let all = visit(0..u64::MAX);
+    let half = selected.len() / 2;
+    assert_eq!([visit(0..half), visit(half..u64::MAX)].concat(), all);
+    let Ok(set) = selected.to_set() else { panic!("a small shape has few blocks") };
+    assert_eq!(selected.len(), all.len() as u64);
+    assert_eq!(numbers(&set, dims), all.iter().copied().collect());
+    assert!(!selected.is_ascending() || all.is_sorted());
+    all
 }
 
 fn set(block: &[Range<u64>]) -> ElementSet {
@@ -190,11 +217,12 @@ static DATASET: LazyLock<Option<(MemoryConnector, ObjectId)>> = LazyLock::new(||
 fn dataset(bytes: &[u8]) {
     let (Ok(text), Some((connector, id))) = (from_utf8(bytes), &*DATASET) else { return };
     let connector: &dyn Connector = connector;
-    let selected = defined_values(connector, *id, text, u64::MAX);
-    let len = defined_len(connector, *id, text, u64::MAX);
+    let selected = defined_values(connector, *id, text.into(), u64::MAX);
+    let len = defined_len(connector, *id, text.into(), u64::MAX);
     assert_eq!(selected.as_ref().ok().map(|values| values.len() as u64), len.ok());
-    assert_eq!(defined_json(connector, *id, text, u64::MAX).is_ok(), selected.is_ok());
-    let Ok(block) = parse_selection(text, &[TABLE.0, TABLE.1]) else { return assert!(selected.is_err()) };
-    let expected: Vec<u8> = block[0].clone().flat_map(|row| block[1].clone().map(move |column| (row * TABLE.1 + column) as u8)).collect();
+    assert_eq!(defined_json(connector, *id, text.into(), u64::MAX).is_ok(), selected.is_ok());
+    let dims = [TABLE.0, TABLE.1];
+    let Ok(elements) = SelectionText::from(text).select(&dims) else { return assert!(selected.is_err()) };
+    let expected: Vec<u8> = in_order(&elements, &dims).into_iter().map(|n| n as u8).collect();
     assert!(selected.is_ok_and(|values| values == expected));
 }

@@ -13,6 +13,8 @@
 //!
 //! Elements are ordered row-major; an element's *number* is its position in the extent.
 
+mod ordered;
+
 use super::budget::Budget;
 use super::{Address, Error, Result};
 use std::ops::{ControlFlow, Range};
@@ -111,8 +113,9 @@ fn push(out: &mut Vec<Span>, low: u64, end: u64, down: Option<Arc<List>>, budget
 fn combine(op: Op, a: &[Span], b: &[Span], budget: &Budget) -> Result<Vec<Span>> {
     let mut out = Vec::new();
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
-    // First coordinate that is not handled.
-    let mut at = 0u64;
+    // First coordinate that is not handled, and the last two lists that were combined: rows of
+    // grids share them.
+    let (mut at, mut last) = (0u64, None);
     loop {
         let (x, y) = (a.peek().copied(), b.peek().copied());
         let next = [x, y].into_iter().flatten().map(|s| s.low.max(at)).min();
@@ -124,7 +127,7 @@ fn combine(op: Op, a: &[Span], b: &[Span], budget: &Budget) -> Result<Vec<Span>>
         let to = edges.into_iter().flatten().min().unwrap_or(from);
         match (x, y) {
             (Some(x), Some(y)) => {
-                if let Some(down) = both(op, x, y, budget)? {
+                if let Some(down) = both(op, x, y, &mut last, budget)? {
                     push(&mut out, from, to, down, budget)?;
                 }
             }
@@ -141,13 +144,24 @@ fn combine(op: Op, a: &[Span], b: &[Span], budget: &Budget) -> Result<Vec<Span>>
     }
 }
 
+/// Two lists, and what was made of them.
+type Combined<'a> = Option<(&'a Arc<List>, &'a Arc<List>, Option<Arc<List>>)>;
+
 /// The list of coordinates that lie in spans of both sets; `None`: no element is left of them.
-fn both(op: Op, x: &Span, y: &Span, budget: &Budget) -> Result<Option<Option<Arc<List>>>> {
+fn both<'a>(op: Op, x: &'a Span, y: &'a Span, last: &mut Combined<'a>, budget: &Budget) -> Result<Option<Option<Arc<List>>>> {
     let (Some(a), Some(b)) = (&x.down, &y.down) else { return Ok((op != Op::Difference).then_some(None)) };
     if Arc::ptr_eq(a, b) {
         return Ok((op != Op::Difference).then(|| Some(a.clone())));
     }
-    Ok(List::of(combine(op, &a.spans, &b.spans, budget)?).map(Some))
+    if let Some((c, d, done)) = last
+        && Arc::ptr_eq(a, c)
+        && Arc::ptr_eq(b, d)
+    {
+        return Ok(done.clone().map(Some));
+    }
+    let done = List::of(combine(op, &a.spans, &b.spans, budget)?);
+    *last = Some((a, b, done.clone()));
+    Ok(done.map(Some))
 }
 
 impl ElementSet {
@@ -266,18 +280,17 @@ impl ElementSet {
     /// Adds the elements of an extent of `dims` with numbers in `range`; copies only the spans that
     /// change.
     pub fn insert_run(&mut self, dims: &[u64], range: &Range<u64>) -> Result<()> {
-        self.change(Op::Union, &run_spans(dims, range.start, range.end))
+        self.change(Op::Union, &run_spans(dims, range.start, range.end), &Budget::new(SPANS_MAX, STRUCTURE))
     }
 
     /// Removes the elements of an extent of `dims` with numbers in `range`.
     pub fn remove_run(&mut self, dims: &[u64], range: &Range<u64>) -> Result<()> {
-        self.change(Op::Difference, &run_spans(dims, range.start, range.end))
+        self.change(Op::Difference, &run_spans(dims, range.start, range.end), &Budget::new(SPANS_MAX, STRUCTURE))
     }
 
     /// Applies a union or difference with few spans: only those that they touch are replaced.
-    fn change(&mut self, op: Op, other: &[Span]) -> Result<()> {
+    fn change(&mut self, op: Op, other: &[Span], budget: &Budget) -> Result<()> {
         let (Some(first), Some(last)) = (other.first(), other.last()) else { return Ok(()) };
-        let budget = Budget::new(SPANS_MAX, STRUCTURE);
         let Some(root) = &mut self.root else {
             if op == Op::Union {
                 self.root = List::of(other.to_vec());
@@ -287,7 +300,7 @@ impl ElementSet {
         let from = root.spans.partition_point(|s| s.end < first.low);
         let to = root.spans.partition_point(|s| s.low <= last.end).max(from);
         let old = root.spans.get(from..to).unwrap_or_default();
-        let new = combine(op, old, other, &budget)?;
+        let new = combine(op, old, other, budget)?;
         let sum = |spans: &[Span], of: fn(&Span) -> u64| spans.iter().fold(0u64, |n, s| n.saturating_add(of(s)));
         let elements = root.elements.saturating_sub(sum(old, Span::elements)).saturating_add(sum(&new, Span::elements));
         let blocks = root.blocks.saturating_sub(sum(old, Span::blocks)).saturating_add(sum(&new, Span::blocks));

@@ -26,6 +26,7 @@ pub mod recent_log;
 pub mod remote;
 pub mod request_error;
 pub mod seek;
+pub mod selected;
 pub(crate) mod selection;
 #[cfg(test)]
 mod selection_tests;

@@ -2,6 +2,7 @@
 //! without mounting.
 
 use super::failure::{Exit, Failure, errno_text, reason};
+use super::selection::SelectionFiles;
 use super::side::argument::Argument;
 use super::side::container::{Container, ObjectSource};
 use super::side::{Kind, PIECE_BYTES, Source};
@@ -33,7 +34,7 @@ pub(super) struct Wanted {
     form: Option<Form>,
     /// A form was not asked for: files without one are printed as they are.
     usual: bool,
-    selection: String,
+    selection: SelectionFiles,
     head: Option<u64>,
     tail: Option<u64>,
 }
@@ -52,22 +53,23 @@ impl Wanted {
         ];
         let asked = forms.into_iter().find(|(asked, _)| *asked).map(|(_, form)| form);
         let part = args.select.is_some() || args.head.is_some() || args.tail.is_some();
-        if part && args.raw {
-            return Err(Failure::new(Exit::Usage, "--select, -n and --tail are for text and other forms; omit --raw"));
+        if args.raw && (args.head.is_some() || args.tail.is_some()) {
+            return Err(Failure::new(Exit::Usage, "-n and --tail count rows; with --raw use --select"));
         }
         if matches!(asked, Some(Form::Json | Form::Npy | Form::Arrow | Form::Png)) && (args.head.is_some() || args.tail.is_some()) {
             return Err(Failure::new(Exit::Usage, "-n and --tail count rows; with --json, --npy, --arrow and --png use --select"));
         }
         let usual = asked.is_none() && !args.raw;
         let text = usual && (part || io::stdout().is_terminal());
-        let form = asked.or(text.then_some(Form::Rows(Dialect::Text)));
+        let raw = (args.raw && part).then_some(Form::Raw);
+        let form = asked.or(raw).or(text.then_some(Form::Rows(Dialect::Text)));
         let binary = [(Form::Npy, "a numpy", "npy"), (Form::Arrow, "an Arrow", "arrow"), (Form::Png, "a PNG", "png")]
             .into_iter()
             .find(|(binary, ..)| form == Some(*binary));
         if let Some((_, what, suffix)) = binary.filter(|_| io::stdout().is_terminal()) {
             return Err(Failure::new(Exit::Usage, format!("{what} file is not for a terminal; add > FILE.{suffix}")));
         }
-        let selection = args.select.clone().unwrap_or_default();
+        let selection = SelectionFiles::open(args.select.as_deref())?;
         Ok(Wanted { form, usual: usual && !part, selection, head: args.head, tail: args.tail })
     }
 
@@ -119,7 +121,7 @@ fn print_shown(shown: &Shown<'_>, wanted: &Wanted) -> Result<(), ViewError> {
 /// Prints a dataset in a form.
 fn print_form(model: &ObjectModel, form: Form, wanted: &Wanted) -> Result<(), CatError> {
     let (mut out, mut failed) = (io::BufWriter::with_capacity(OUT_BYTES, io::stdout().lock()), None);
-    let printed = model.print(form, &wanted.selection, &|count| wanted.rows(count), &mut |piece| {
+    let printed = model.print(form, wanted.selection.text(), &|count| wanted.rows(count), &mut |piece| {
         out.write_all(piece).map_err(|e| {
             failed = Some(e);
             Error::refused(libc::EPIPE, "the output takes no more")

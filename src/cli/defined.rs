@@ -2,6 +2,7 @@
 //! undefined, without mounting.
 
 use super::failure::{Exit, Failure, reason};
+use super::selection::SelectionFiles;
 use super::text;
 use super::tree;
 use super::view::{ViewError, open_view};
@@ -43,26 +44,28 @@ pub(crate) fn defined(args: &DefinedArgs) -> Result<(), Failure> {
     {
         return Err(Failure::new(Exit::Usage, "the mask would replace the HDF5 file; name another file"));
     }
+    let files = SelectionFiles::open(args.select.as_deref())?;
     let (operations, _) = open_view(&spec, "read", Level::Warn)?;
     let asked = tree::absolute(&path);
-    let selection = args.select.as_deref().unwrap_or("");
+    let selection = files.text();
     let object = match object(&*operations, &asked) {
         Ok(object) => object,
         Err(e) => return ViewError::Path(asked, e).into_result(&spec, &path),
     };
-    let failed = |e: Error| refused(&spec, &path, &e);
+    let refused = |e: Error| refused(&spec, &path, &e);
     if args.view.options.json && mask.is_none() && !args.count {
-        let text = object.defined_json(selection, JSON_BYTES_MAX).map_err(failed)?;
+        let text = object.defined_json(selection, JSON_BYTES_MAX).map_err(refused)?;
         return written(io::stdout().lock().write_all(&text), &spec, &path);
     }
-    let defined = object.defined(selection).map_err(failed)?;
+    let defined = object.defined(selection).map_err(refused)?;
     if let Some((file, failed)) = mask {
+        let set = defined.set().map_err(refused)?;
         file.set_len(0).map_err(&failed)?;
         let mut out = BufWriter::new(file);
-        return write_mask(&defined, &mut out).and_then(|()| out.flush()).map_err(failed);
+        return write_mask(&defined, &set, &mut out).and_then(|()| out.flush()).map_err(failed);
     }
     let mut out = BufWriter::new(io::stdout().lock());
-    let printed = if args.count { writeln!(out, "{}", defined.count) } else { print(&defined.set, &mut out) };
+    let printed = if args.count { writeln!(out, "{}", defined.count) } else { print(&defined.set().map_err(refused)?, &mut out) };
     written(printed.and_then(|()| out.flush()), &spec, &path)
 }
 
@@ -88,10 +91,11 @@ pub(crate) fn erase(args: &EraseArgs) -> Result<(), Failure> {
     }
     let (mut spec, path) = resolve::view(&args.view)?;
     spec.writable = true;
+    let files = SelectionFiles::open(Some(&args.select))?;
     let (operations, _) = open_view(&spec, "change", Level::Warn)?;
     let asked = tree::absolute(&path);
     let object = object(&*operations, &asked);
-    let erased = object.as_ref().map(|object| object.erase(&args.select));
+    let erased = object.as_ref().map(|object| object.erase(files.text()));
     let closed = operations.shutdown().map_err(|e| Failure::new(Exit::General, e.to_string()));
     match erased {
         Ok(Ok(())) => closed,
@@ -112,17 +116,18 @@ fn print(set: &ElementSet, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A .npy file of booleans, of the shape of the dataset.
-fn write_mask(defined: &DefinedElements, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(&build_npy_header("'|b1'", &defined.dims))?;
-    if defined.dims.is_empty() {
+fn write_mask(defined: &DefinedElements, set: &ElementSet, out: &mut dyn Write) -> io::Result<()> {
+    let dims = defined.dims();
+    out.write_all(&build_npy_header("'|b1'", dims))?;
+    if dims.is_empty() {
         return write_run(out, u8::from(defined.count > 0), 1);
     }
-    let total = defined.dims.iter().fold(1u64, |n, d| n.saturating_mul(*d));
+    let total = dims.iter().fold(1u64, |n, d| n.saturating_mul(*d));
     let mut at = 0u64;
     while at < total {
-        let next = defined.set.next_element(&defined.dims, at).unwrap_or(total).min(total);
+        let next = set.next_element(dims, at).unwrap_or(total).min(total);
         write_run(out, 0, next.saturating_sub(at))?;
-        at = if next < total { defined.set.next_gap(&defined.dims, next).min(total) } else { total };
+        at = if next < total { set.next_gap(dims, next).min(total) } else { total };
         write_run(out, 1, at.saturating_sub(next))?;
     }
     Ok(())

@@ -7,7 +7,8 @@
 //! create, recover file_commands: files that are not mounted
 //! ls, stat        targets: arguments, brief: lines, facts    tree: paths inside a container
 //!                 view: opens containers, colours            text: modes, times, names
-//! defined, erase  the same, of the elements of a dataset
+//! defined, erase  the same, of the elements of a dataset   selection: files of --select
+//! write           write: elements of a dataset
 //! find            find: objects that match, as they are found
 //! stat --space    space: bytes of a file
 //! status          status: mounts of this machine, counters of one
@@ -50,6 +51,7 @@ pub(crate) mod mount;
 mod output;
 pub(crate) mod process;
 pub(crate) mod progress;
+mod selection;
 pub(crate) mod side;
 pub(crate) mod space;
 pub(crate) mod stat;
@@ -61,6 +63,7 @@ pub(crate) mod tree;
 pub(crate) mod tx;
 pub(crate) mod umount;
 pub(crate) mod view;
+mod write;
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -115,6 +118,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
+        Command::Write(args) => write::write(&args),
         Command::Compact(args) => log::compact(&args),
         Command::Log(args) => log::log(&args),
         Command::Completions(args) => completions::completions(&args),

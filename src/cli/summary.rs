@@ -4,6 +4,7 @@ use super::attr::{failure, open_object};
 use super::failure::{Exit, Failure, reason};
 use super::process;
 use super::progress::ProgressLine;
+use super::selection::SelectionFiles;
 use super::text;
 use crate::base::Error;
 use crate::base::escape::escaped_bytes;
@@ -18,9 +19,10 @@ const BAR_MAX: u64 = 40;
 
 /// Runs `h5dir summary`.
 pub(crate) fn summary(args: &SummaryArgs) -> Result<(), Failure> {
+    let selection = SelectionFiles::open(args.select.as_deref())?;
     let (_container, object) = open_object(&args.target, false)?;
     let (mut line, mut bytes) = (ProgressLine::new(), 0u64);
-    let found = object.statistics(args.select.as_deref().unwrap_or_default(), &mut |read| {
+    let found = object.statistics(selection.text(), &mut |read| {
         bytes = bytes.saturating_add(read);
         line.show(|| format!("{} MiB", bytes >> 20));
         if process::is_interrupted() { Err(Error::refused(libc::EINTR, "interrupted")) } else { Ok(()) }

@@ -69,6 +69,9 @@ pub(crate) enum Command {
     /// Make elements of a dataset undefined
     #[command(after_help = EXIT_CODES)]
     Erase(EraseArgs),
+    /// Write elements of a dataset without mounting
+    #[command(after_help = EXIT_CODES)]
+    Write(super::attr_args::WriteArgs),
     /// Copy from, to and between HDF5 files without mounting
     Cp(super::side_args::CopyArgs),
     /// Print datasets as text or in other forms without mounting
@@ -97,7 +100,7 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Iod(IodArgs),
     /// Begin, end and show transactions of several mounts of a container
-    #[command(after_help = EXIT_CODES)]
+    #[command(hide = true, after_help = EXIT_CODES)]
     Tx(TxArgs),
     /// Recover a file whose writer was killed
     #[command(after_help = EXIT_CODES)]
@@ -265,8 +268,8 @@ pub(crate) struct DefinedArgs {
     /// The object, and options.
     pub(crate) view: ViewArgs,
 
-    /// Only elements of this block, as in numpy: 2:7,0,:
-    #[arg(long, value_name = "I:J,K:L", allow_hyphen_values = true)]
+    /// Only these elements: blocks as in numpy, such as 2:7,0 + 9,::2 - 3, or @POINTS.npy
+    #[arg(short, long, value_name = "SELECTION", allow_hyphen_values = true)]
     pub(crate) select: Option<String>,
 
     /// Print their number
@@ -285,8 +288,8 @@ pub(crate) struct EraseArgs {
     /// The object, and options.
     pub(crate) view: ViewArgs,
 
-    /// The block, as in numpy: 2:7,0,:
-    #[arg(long, value_name = "I:J,K:L", allow_hyphen_values = true)]
+    /// The elements: blocks as in numpy, such as 2:7,0 + 9,::2 - 3, or @POINTS.npy
+    #[arg(short, long, value_name = "SELECTION", allow_hyphen_values = true)]
     pub(crate) select: String,
 }
 

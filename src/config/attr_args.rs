@@ -1,4 +1,4 @@
-//! Arguments of `h5dir attr`, `h5dir summary` and `h5dir kerchunk`.
+//! Arguments of `h5dir attr`, `h5dir summary`, `h5dir write` and `h5dir kerchunk`.
 
 use super::side_args::ExternalArgs;
 use clap::{Args, Subcommand};
@@ -32,13 +32,33 @@ pub(crate) struct SummaryArgs {
     /// The dataset.
     pub(crate) target: AttrTarget,
 
-    /// Only this block, such as 2:7,0 or :,-1
+    /// Only these elements: blocks as in numpy, such as 2:7,0 + 9,::2 - 3, or @POINTS.npy
     #[arg(short, long, value_name = "SELECTION", allow_hyphen_values = true)]
     pub(crate) select: Option<String>,
 
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `h5dir write`.
+#[derive(Debug, Args)]
+pub(crate) struct WriteArgs {
+    #[command(flatten)]
+    /// The dataset.
+    pub(crate) target: AttrTarget,
+
+    /// The elements, in this order: blocks as in numpy, such as 2:7,0 + 9,::2 - 3, or @POINTS.npy
+    #[arg(short, long, value_name = "SELECTION", allow_hyphen_values = true)]
+    pub(crate) select: Option<String>,
+
+    /// Read this file [default: standard input]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+
+    /// The input is a numpy file
+    #[arg(long)]
+    pub(crate) npy: bool,
 }
 
 /// The subcommands of `h5dir attr`.

@@ -14,7 +14,7 @@ Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 21] = [
+const EXAMPLES: [(&str, &[&str]); 22] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -56,6 +56,14 @@ const EXAMPLES: [(&str, &[&str]); 21] = [
     ),
     ("kerchunk", &["h5dir kerchunk data.h5 -o data.json", "h5dir kerchunk s3://bucket/x.h5 > x.json"]),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
+    (
+        "write",
+        &[
+            "h5dir write --select 3,10:20,::2 data.h5:/run1/image < block.raw",
+            "h5dir write --select @spots.npy --from values.raw data.h5:/run1/image",
+            "h5dir write --npy --from image.npy data.h5:/run1/image",
+        ],
+    ),
     (
         "create",
         &["h5dir create new.h5", "h5dir create --strategy=page --persist-free-space --user-block=4K new.h5", "h5dir create --log run.h5"],
@@ -124,7 +132,7 @@ fn ending_with_examples(text: &str, lines: &[&str]) -> String {
 /// True for a command that has completions and is in the manual: the screen has no lines left for
 /// all of them.
 pub(crate) fn is_documented(command: &Command) -> bool {
-    !command.is_hide_set() || matches!(command.get_name(), "completions" | "kerchunk")
+    !command.is_hide_set() || matches!(command.get_name(), "completions" | "kerchunk" | "tx")
 }
 
 /// Parses a command line.
@@ -192,7 +200,7 @@ mod tests {
                 assert!(line.len() <= 100, "{line}");
                 // A comment follows after spaces.
                 let line = line.trim_start().split("  ").next().unwrap_or_default();
-                let words: Vec<&str> = line.split_whitespace().take_while(|word| !matches!(*word, "|" | ">")).collect();
+                let words: Vec<&str> = line.split_whitespace().take_while(|word| !matches!(*word, "|" | ">" | "<")).collect();
                 assert!(words.starts_with(&["h5dir", name]), "{line}");
                 parse(words.into_iter().map(OsString::from)).unwrap_or_else(|e| panic!("{line}: {e}"));
             }

@@ -216,7 +216,7 @@ pub(crate) struct CatArgs {
     #[arg(long, group = "form")]
     pub(crate) raw: bool,
 
-    /// Only this block, such as 2:7,0 or :,-1
+    /// Only these elements: blocks as in numpy, such as 2:7,0 + 9,::2 - 3, or @POINTS.npy
     #[arg(short, long, value_name = "SELECTION", allow_hyphen_values = true)]
     pub(crate) select: Option<String>,
 

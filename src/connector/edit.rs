@@ -6,7 +6,7 @@
 use super::log::EditLog;
 use super::maps::EditMaps;
 use super::stored::{self, ChunkStorage, Original, StoredChunk};
-use super::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
+use super::{DatasetSpec, Datatype, ElementSet, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
 use crate::base::Error;
 use crate::dataset::creation::MESSAGE_MAX_BYTES;
 use std::ops::Range;
@@ -21,6 +21,19 @@ pub(crate) fn check_comment(comment: &[u8]) -> Result<()> {
     }
     if comment.len() > COMMENT_MAX {
         return Err(Error::refused(libc::E2BIG, "a comment has at most 65,527 bytes"));
+    }
+    Ok(())
+}
+
+/// Calls `f` with the offset of each of `ranges` and what it gets of `bytes`, which are for all of
+/// them.
+pub(crate) fn each_range(ranges: &[Range<u64>], bytes: &[u8], f: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    let mut rest = bytes;
+    for range in ranges {
+        let n = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let (part, more) = rest.split_at_checked(n).ok_or_else(|| Error::refused(libc::EINVAL, "fewer bytes than the ranges have"))?;
+        f(range.start, part)?;
+        rest = more;
     }
     Ok(())
 }
@@ -65,6 +78,20 @@ pub trait Edit: Send + Sync {
     /// [`Edit::write`] through one of the forms of the dataset.
     fn write_as(&self, id: ObjectId, _form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write(id, offset, bytes)
+    }
+
+    /// Writes to ranges of a dataset's bytes that ascend and do not overlap, within its size:
+    /// `bytes` has what each of them gets, one after another. Elements are of fixed size. An error
+    /// may leave some ranges written.
+    fn write_ranges(&self, id: ObjectId, ranges: &[Range<u64>], bytes: &[u8]) -> Result<()> {
+        each_range(ranges, bytes, &mut |offset, part| self.write(id, offset, part))
+    }
+
+    /// Sets elements of variable length, whose numbers in row-major order are in `elements`, runs
+    /// that ascend and do not overlap. `values` has what they get, one after another. All or none.
+    fn set_elements_of(&self, _id: ObjectId, _elements: &[Range<u64>], _values: &NewValue) -> Result<()> {
+        let reason = "containers of this kind replace elements of variable length as a whole; write the dataset without a selection";
+        Err(Error::refused(libc::EOPNOTSUPP, reason))
     }
 
     /// [`Edit::set_size`] through one of the forms of the dataset.
@@ -336,6 +363,11 @@ pub trait Erase {
 
     /// Makes the elements of the block `first .. end` per dimension undefined, or punches them.
     fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()>;
+
+    /// Makes the elements of `set` undefined, or punches them.
+    fn erase_set(&self, id: ObjectId, set: &ElementSet) -> Result<()> {
+        set.try_each_block(&mut |first, end| self.erase(id, first, end))
+    }
 
     /// Sets which of the elements with row-major numbers in `range` are defined, and changes no
     /// value: those in `defined` (ascending, disjoint) become defined, others undefined if they

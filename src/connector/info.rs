@@ -41,6 +41,8 @@ pub struct DatasetInfo {
     pub resizes: bool,
     /// True when a new file of its bytes becomes such a dataset without a description.
     pub is_bytes_file: bool,
+    /// True when its elements are in a log of writes: copies of other layouts are dense.
+    pub is_logged: bool,
     /// True when its main form is lines, one for each string.
     pub lines: bool,
     /// Number of its references, those of sequences left out, if it has any that can be read.

@@ -80,6 +80,7 @@ impl MemoryObject {
             external: None,
             is_elsewhere: false,
             resizes: self.rows.is_some(),
+            is_logged: false,
             is_bytes_file: self.datatype.is_none() && self.fill.is_empty() && matches!(self.rows, Some(Rows { bytes: 1, max: None })),
             lines: false,
             references: None,

@@ -196,11 +196,14 @@ impl Operations for ContainerFs {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        if name.len() > NAME_MAX {
-            return Err(Errno(libc::ENAMETOOLONG));
-        }
         let _names = self.namespace.lock_shared();
-        let lookup = || Ok(self.stat.entry(&*self.namespace.lookup(&self.namespace.directory(parent)?, name)?));
+        let lookup = || {
+            let directory = self.namespace.directory(parent)?;
+            if name.len() > NAME_MAX && name.len() > directory.item.view.name_max() {
+                return Err(Errno(libc::ENAMETOOLONG));
+            }
+            Ok(self.stat.entry(&*self.namespace.lookup(&directory, name)?))
+        };
         consistent(&self.mounted, lookup, |e| self.forget(e.attr.ino, 1))
     }
 
@@ -252,8 +255,14 @@ impl Operations for ContainerFs {
         self.files.get(handle).is_ok_and(|file| file.pad(offset, buf))
     }
 
-    fn release(&self, _ino: Ino, handle: Handle) -> Invalidate {
+    fn release(&self, ino: Ino, handle: Handle) -> Invalidate {
         let mut invalidate = Invalidate::default();
+        // Nothing lists the name: the next use looks it up again.
+        if let Some(node) = self.namespace.node(ino).ok().filter(|node| node.item.is_unlisted())
+            && let Some(parent) = node.parent()
+        {
+            invalidate.names.push((parent.ino, node.place().name.into_vec()));
+        }
         self.files.release(handle, &mut invalidate);
         invalidate
     }

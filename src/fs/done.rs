@@ -26,6 +26,8 @@ pub struct Invalidate {
     pub pages: Vec<(Ino, Range<u64>)>,
     /// Pages to drop before the answer.
     pub pages_before_answer: Vec<(Ino, Range<u64>)>,
+    /// Names in directories to drop soon: of files that are named at every use.
+    pub names: Vec<(Ino, Vec<u8>)>,
     /// Attributes to drop before the answer.
     pub attributes: Vec<Ino>,
     /// Files that grew, for the kernel before the answer: in copy_file_range(2) it uses the size

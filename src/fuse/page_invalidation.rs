@@ -15,10 +15,10 @@
 //! gap. A write through pages locks the page that it writes to until it is answered, but only if
 //! the page was not read: then it holds nothing stale, and the wait is short.
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Memory};
 use crate::base::waiting::may_wait;
-use crate::fs::Ino;
 use crate::fs::page_guard::PageGuard;
+use crate::fs::{Ino, KernelMemory};
 use fuser::INodeNo;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -95,6 +95,16 @@ impl PageInvalidation {
         if !pages.is_empty() {
             self.wait(Waiting { pages, answer: Box::new(|| ()) });
         }
+    }
+
+    /// Drops names in directories soon. The kernel may have to wait for requests of this daemon.
+    pub fn drop_names(&self, names: Vec<(Ino, Vec<u8>)>) {
+        if names.is_empty() {
+            return;
+        }
+        let memory = Memory(self.kernel.clone());
+        let drop = move || names.iter().for_each(|(parent, name)| memory.forget_name(*parent, name));
+        self.wait(Waiting { pages: Vec::new(), answer: Box::new(drop) });
     }
 
     /// Calls `answer` when `pages`, and those of all earlier changes, are dropped.

@@ -127,6 +127,7 @@ impl Served {
     /// be dropped before the answer.
     pub(super) fn invalidate(&self, invalidate: Invalidate) -> Option<PageGuard> {
         self.pages.drop_later(invalidate.pages);
+        self.pages.drop_names(invalidate.names);
         invalidate.pages_before_answer.into_iter().for_each(|(n, range)| self.pages.drop_now(n, range));
         self.grow(&invalidate.grown);
         self.drop_attributes(&invalidate.attributes);

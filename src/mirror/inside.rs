@@ -167,6 +167,7 @@ impl MirrorFs {
             pages: pages(inner.pages),
             pages_before_answer: pages(inner.pages_before_answer),
             grown: inner.grown.into_iter().filter_map(|grown| Some(Grown { ino: self.outward(container, grown.ino)?, ..grown })).collect(),
+            names: inner.names.into_iter().filter_map(|(ino, name)| Some((self.outward(container, ino)?, name))).collect(),
             attributes: inner.attributes.into_iter().filter_map(|ino| self.outward(container, ino)).collect(),
             guard: inner.guard,
         }

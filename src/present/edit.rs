@@ -119,7 +119,7 @@ impl<'a> Editor<'a> {
             return self.set_references(id, number, text);
         }
         if name == "erase" {
-            return super::defined::erase(self.connector, self.edit, id, &String::from_utf8_lossy(text));
+            return super::defined::erase(self.connector, self.edit, id, String::from_utf8_lossy(text).as_ref().into());
         }
         let elsewhere = name == "layout" && matches!(text.trim_ascii(), b"external" | b"virtual");
         if elsewhere || DESCRIPTIVE.contains(&name) {

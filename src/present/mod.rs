@@ -17,6 +17,7 @@ mod defined_fact;
 mod describe;
 mod edit;
 mod facts;
+mod gather;
 mod hdf5_json;
 mod image;
 pub(crate) mod json;
@@ -40,12 +41,12 @@ mod tests;
 mod text_tests;
 pub(crate) mod value;
 mod values;
+mod write_selected;
 mod zarr;
 
 /// The parsers that fuzz targets call.
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    pub use super::defined::parse_selection;
     pub use super::parse::{
         AttributeList, map_types, parse_dataset_json, parse_datatype_in, parse_fact, parse_names, parse_references, parse_types,
         parse_value,
@@ -58,7 +59,8 @@ pub use aspects::{aspect_name, aspect_text, element_text};
 pub use attribute_value::attribute_value;
 pub use brief::cut;
 pub use ddl::text;
-pub use defined::{defined, defined_json, defined_len, defined_values, erase};
+pub use defined::values as selected_values;
+pub use defined::{defined, defined_in_order, defined_json, defined_len, defined_values, erase, exact_values, read_at, selected};
 pub use defined_fact::{DefinedTexts, is_defined_fact};
 pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Held, Prepared, check_fact, check_new_file};
@@ -69,11 +71,12 @@ pub use map::{MapEditor, map_key_text, map_keys, map_value, map_value_len};
 pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
 pub use object_brief::{AttributeBrief, ElementsBrief, ObjectBrief, attributes_brief, elements_brief, object_brief};
-pub use parse::{Node, NpyHeader};
+pub use parse::{Node, NpyHeader, PointFiles, SelectionText, point_files};
 pub use references::is_references_fact;
 pub use statistics::{BARS, Statistics, statistics};
 pub use table::{Dialect, Table, TableText};
 pub use values::{attribute_fits, attribute_raw, attribute_text};
+pub use write_selected::{Input, InputForm, WriteProgress, write_at, write_exact, write_selected};
 pub use zarr::{
     ChunkBytes, LeftOut, NOT_COORDINATES, NodeName, PhonyDimensions, References, ZarrArray, ZarrFormat, array_document,
     attributes_document, consolidated_document, group_document, is_dimension_only, variable_name,

@@ -1,6 +1,8 @@
 //! Statistics of the numbers of a dataset.
 
+use super::gather::gather;
 use super::number;
+use super::parse::SelectionText;
 use super::table::{Table, plain_number};
 use crate::base::datatype::{Class, Datatype};
 use crate::base::{Error, Result};
@@ -133,7 +135,7 @@ impl Partial {
 pub fn statistics(
     connector: &dyn Connector,
     id: ObjectId,
-    selection: &str,
+    selection: SelectionText<'_>,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Statistics> {
     let table = Table::of(connector, id, selection)?;
@@ -194,12 +196,12 @@ fn each<T: Default + Send>(
     join: &mut dyn FnMut(T),
 ) -> Result<()> {
     let size = usize::try_from(table.datatype().element_size()).unwrap_or(usize::MAX).max(1);
-    let mut runs = table.runs().peekable();
+    let mut runs = table.batches().peekable();
     while runs.peek().is_some() {
         let batch: Vec<_> = runs.by_ref().take(AT_ONCE).collect();
-        let read = |elements: std::ops::Range<u64>| {
-            let value = connector.elements_in(id, elements)?;
+        let read = |elements: Vec<std::ops::Range<u64>>| {
             let mut part = T::default();
+            let Some(value) = gather(connector, id, &elements)? else { return Ok((part, 0)) };
             for element in value.bytes.chunks_exact(size) {
                 if let Some(n) = number_of(&value.datatype, element) {
                     add(&mut part, n);

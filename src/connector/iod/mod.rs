@@ -269,6 +269,7 @@ impl Connector for IodConnector {
             is_elsewhere: false,
             resizes: d.resizes(),
             is_bytes_file: d.is_bytes_file(),
+            is_logged: false,
             lines: d.datatype.is_vlen_string(),
             references: references::total(&d),
             parts: Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(id) }),

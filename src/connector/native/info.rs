@@ -41,6 +41,7 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
         is_elsewhere: !layout.is_in_file(),
         resizes: layout.resizes(),
         is_bytes_file: is_as_made(d),
+        is_logged: layout.is_in_log(),
         lines: open.lines.is_some(),
         references: references::total(d),
         parts: connector.parts(id.file)?,

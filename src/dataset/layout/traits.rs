@@ -164,6 +164,11 @@ pub trait Layout: Any + Send + Sync {
         None
     }
 
+    /// True if the elements are in a log of writes.
+    fn is_in_log(&self) -> bool {
+        self.logged().is_some()
+    }
+
     /// Checks that SWMR readers find whole elements at any moment of a write. Error: why not.
     fn check_swmr(&self) -> std::result::Result<(), &'static str> {
         Err("which is neither chunked nor contiguous")

@@ -29,7 +29,7 @@ use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
 pub use crate::present::{AttributeBrief, ElementsBrief, ObjectBrief, cut};
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
-pub use defined::DefinedElements;
+pub use defined::{DefinedElements, Input, InputForm, PointFiles, SelectionText, point_files};
 pub use differences::{Difference, ElementBytes};
 pub use links::{SharedGroup, StoredLink};
 pub use print::{BARS, Dialect, Form, Statistics};
@@ -260,7 +260,7 @@ impl ObjectModel {
         while let Some((slab, runs)) = slabs.next(&read)? {
             match erase {
                 Some(erase) => erase.set_defined(self.id, slab.elements, &runs)?,
-                None if exchange::is_whole(&slab.elements, &runs) => {}
+                None if d.is_logged || exchange::is_whole(&slab.elements, &runs) => {}
                 None => return Ok(true),
             }
         }

@@ -3,7 +3,7 @@
 use super::ObjectModel;
 use crate::base::Result;
 pub use crate::present::Dialect;
-use crate::present::{self, Table};
+use crate::present::{self, SelectionText, Table};
 pub use crate::present::{BARS, Statistics};
 use std::ops::Range;
 
@@ -20,6 +20,8 @@ pub enum Form {
     Arrow,
     /// A PNG image, or a plot.
     Png,
+    /// The bytes of elements of fixed size, in the order of the selection.
+    Raw,
 }
 
 /// Bytes of text that are passed on at once, about.
@@ -28,7 +30,7 @@ const PIECE_BYTES: usize = 1 << 20;
 impl ObjectModel {
     /// Statistics of the numbers in `selection` (empty: all). Calls `progress` with the bytes that
     /// were read.
-    pub fn statistics(&self, selection: &str, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Statistics> {
+    pub fn statistics(&self, selection: SelectionText<'_>, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Statistics> {
         present::statistics(&*self.models.mounted.connector, self.id, selection, progress)
     }
 
@@ -37,7 +39,7 @@ impl ObjectModel {
     pub fn print(
         &self,
         form: Form,
-        selection: &str,
+        selection: SelectionText<'_>,
         rows: &dyn Fn(u64) -> Range<u64>,
         f: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
@@ -47,12 +49,15 @@ impl ObjectModel {
             let frame = (!pictures.is_plot()).then_some(0);
             return f(&pictures.png(frame, present::Packing::Deflated)?);
         }
+        if form == Form::Raw {
+            return self.print_raw(selection, f);
+        }
         let table = self.read(|object| Table::of(object.connector, object.id, selection))?;
         let dialect = match form {
             Form::Rows(dialect) => dialect,
             Form::Json => return table.json(connector, f),
             Form::Npy => return table.npy(connector, f),
-            Form::Arrow | Form::Png => return self.print_arrow(table, f),
+            Form::Arrow | Form::Png | Form::Raw => return self.print_arrow(table, f),
         };
         f(&table.header(dialect))?;
         let (wanted, mut text) = (rows(table.rows()), Vec::new());

@@ -189,7 +189,7 @@ impl NodeTable {
     pub fn open_on(&self, id: ObjectId) -> Vec<Ino> {
         let maps = self.maps.lock();
         let all = maps.by_object.as_ref().and_then(|o| o.get(&id)).into_iter().flatten();
-        let open = |ino: &&Ino| maps.nodes.get(ino).is_some_and(|n| n.opens() > 0 && n.item.dataset().is_some());
+        let open = |ino: &&Ino| maps.nodes.get(ino).is_some_and(|n| n.opens() > 0 && n.item.elements_of().is_some());
         all.filter(open).copied().collect()
     }
 

@@ -33,7 +33,7 @@ pub struct ViewWriters {
 }
 
 fn dataset(node: &Node) -> Option<(ObjectId, &'static str)> {
-    Some((node.item.dataset()?, node.item.view.name()))
+    Some((node.item.elements_of()?, node.item.view.name()))
 }
 
 impl ViewWriters {

@@ -158,6 +158,7 @@ impl Tree {
         }
         invalidate.grown =
             invalidate.grown.into_iter().filter_map(|grown| Some(Grown { ino: numbers.known(grown.ino)?, ..grown })).collect();
+        invalidate.names = invalidate.names.into_iter().filter_map(|(ino, name)| Some((numbers.known(ino)?, name))).collect();
         invalidate.attributes = invalidate.attributes.into_iter().filter_map(|ino| numbers.known(ino)).collect();
         invalidate
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct Arrow;
 
 fn file(connector: &Arc<dyn Connector>, id: ObjectId) -> Result<ArrowFile> {
-    ArrowFile::new(connector.clone(), Table::of(&**connector, id, "")?)
+    ArrowFile::new(connector.clone(), Table::of(&**connector, id, "".into())?)
 }
 
 /// Of a long file of elements of variable length.

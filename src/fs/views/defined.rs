@@ -1,19 +1,24 @@
 //! `.h5dir/defined`: which elements of datasets were written, as JSON.
 //!
-//! The file of a dataset has all of them; `NAME@i:j,k:l` those of a selection, and
-//! `NAME@i:j,k:l.values` their bytes, row-major. The latter two are not listed. A file is rendered
-//! when it is opened. More than 64 MiB is `EFBIG`.
+//! The file of a dataset has all of them; `NAME@SELECTION` those of a selection, and
+//! `NAME@SELECTION.values` (`values`) their bytes. The latter two are not listed. JSON is rendered
+//! when a file is opened; more than 64 MiB is `EFBIG`.
+
+mod values;
 
 use super::bytes::{Bytes, Text};
-use super::context::Context;
+use super::context::{Context, Effects};
 use super::links::LinkView;
-use super::view::{Child, Class, Extent, Inode, Item, View, Visit};
+use super::view::{Child, Class, EditView, Extent, Inode, Item, View, Visit};
 use crate::base::Result;
 use crate::connector::{ObjectId, ObjectKind};
+use crate::fs::types::{Errno, FsResult, OpenMode};
 use crate::present;
 use std::sync::Arc;
 
-/// Most bytes of one file.
+/// Longest name, bytes: a selection may have a block for each spot of a frame.
+const NAME_BYTES_MAX: usize = 4000;
+/// Most bytes of JSON.
 const BYTES_MAX: u64 = 64 << 20;
 /// Suffix of a selection whose values are shown.
 const VALUES: &str = ".values";
@@ -66,12 +71,7 @@ impl View for Defined {
     }
 
     fn extent(&self, cx: &Context<'_>, inode: &dyn Inode) -> Result<Extent> {
-        let item = inode.item();
-        let selection = String::from_utf8_lossy(item.key());
-        match (item.owner.filter(|_| item.class == Class::File), selection.strip_suffix(VALUES)) {
-            (Some(id), Some(selection)) => present::defined_len(&**cx.connector, id, selection, BYTES_MAX).map(Extent::of),
-            _ => Ok(Extent::of(0)),
-        }
+        values::selection(inode.item()).map_or(Ok(Extent::of(0)), |file| values::len(cx, file).map(Extent::of))
     }
 
     /// The size of text is unknown before it is rendered.
@@ -82,11 +82,67 @@ impl View for Defined {
     fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
         let item = inode.item();
         let Some(id) = item.owner.filter(|_| item.class == Class::File) else { return Ok(None) };
+        if let Some(file) = values::selection(item) {
+            return Ok(Some(Box::new(values::Values::open(cx, file)?)));
+        }
         let selection = String::from_utf8_lossy(item.key());
-        let bytes = match selection.strip_suffix(VALUES) {
-            Some(selection) => present::defined_values(&**cx.connector, id, selection, BYTES_MAX)?,
-            None => present::defined_json(&**cx.connector, id, &selection, BYTES_MAX)?,
-        };
+        let bytes = present::defined_json(&**cx.connector, id, selection.as_ref().into(), BYTES_MAX)?;
         Ok(Some(Box::new(Text(bytes))))
+    }
+
+    fn is_unlisted(&self, item: &Item) -> bool {
+        item.is_part()
+    }
+
+    fn name_max(&self) -> usize {
+        NAME_BYTES_MAX
+    }
+
+    fn edit(&self) -> Option<&'static dyn EditView> {
+        Some(&Defined)
+    }
+}
+
+impl EditView for Defined {
+    fn is_editable(&self, item: &Item) -> bool {
+        item.class == Class::File && values::selection(item).is_some()
+    }
+
+    fn is_buffered(&self) -> bool {
+        true
+    }
+
+    /// The bytes of a selection are those of elements: the page cache must not hold them.
+    fn bypasses_page_cache(&self, mode: OpenMode) -> bool {
+        mode.write
+    }
+
+    fn written_dataset(&self, item: &Item) -> Option<ObjectId> {
+        values::selection(item).map(|(id, _)| id)
+    }
+
+    fn size(&self, cx: &Context<'_>, inode: &dyn Inode) -> FsResult<u64> {
+        values::whole_len(cx, values::selection(inode.item()).ok_or(Errno(libc::EACCES))?)
+    }
+
+    fn write(&self, cx: &Context<'_>, inode: &dyn Inode, offset: u64, data: &[u8]) -> FsResult<Effects> {
+        values::write(cx, values::selection(inode.item()).ok_or(Errno(libc::EACCES))?, offset, data)
+    }
+
+    fn resize(&self, cx: &Context<'_>, inode: &dyn Inode, size: u64) -> FsResult<Effects> {
+        values::resize(cx, values::selection(inode.item()).ok_or(Errno(libc::EACCES))?, size)
+    }
+
+    fn open_writer(&self, cx: &Context<'_>, inode: &dyn Inode) -> FsResult<()> {
+        values::selection(inode.item()).into_iter().for_each(|file| values::open_writer(cx, file));
+        Ok(())
+    }
+
+    fn finish(&self, cx: &Context<'_>, inode: &dyn Inode) -> FsResult<Effects> {
+        values::selection(inode.item()).map_or_else(|| Ok(Effects::default()), |file| values::finish(cx, file))
+    }
+
+    fn close_writer(&self, cx: &Context<'_>, inode: &dyn Inode) -> Effects {
+        values::selection(inode.item()).map_or_else(Effects::default, |file| values::close_writer(cx, file, inode.is_gone()))
     }
 }

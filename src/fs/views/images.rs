@@ -44,7 +44,7 @@ fn frame_number(name: &[u8]) -> Option<u64> {
 }
 
 fn pictures(connector: &Arc<dyn Connector>, id: ObjectId) -> Result<Pictures> {
-    Pictures::of(connector.clone(), id, "")
+    Pictures::of(connector.clone(), id, "".into())
 }
 
 /// Images of the dataset `id` that are files.

@@ -95,7 +95,7 @@ impl View for Tables {
         let item = inode.item();
         let Some(id) = item.object().filter(|_| item.class == Class::File) else { return Ok(None) };
         let Some(place) = SizePlace::of(cx, item) else { return Ok(None) };
-        let text = TableText::new(cx.connector.clone(), Table::of(&**cx.connector, id, "")?, self.dialect);
+        let text = TableText::new(cx.connector.clone(), Table::of(&**cx.connector, id, "".into())?, self.dialect);
         if place.settled().is_none() {
             place.set(text.size()?);
         }

@@ -8,6 +8,7 @@ use super::bytes::Bytes;
 use super::context::{Context, Effects};
 use crate::base::Result;
 use crate::connector::ObjectId;
+use crate::fs::name::NAME_MAX;
 use crate::fs::types::{Creator, Errno, FileKind, FsResult, OpenMode};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -113,6 +114,16 @@ impl Item {
     /// The dataset whose bytes are those of the file one by one.
     pub fn mapped_dataset(&self) -> Option<ObjectId> {
         self.dataset().filter(|_| self.view.edit().is_some_and(EditView::maps_ranges))
+    }
+
+    /// The dataset of which the file shows elements, all or a selection, that can be written.
+    pub fn elements_of(&self) -> Option<ObjectId> {
+        self.dataset().or_else(|| self.editable()?.written_dataset(self))
+    }
+
+    /// True for a file that no directory lists.
+    pub fn is_unlisted(&self) -> bool {
+        self.view.is_unlisted(self)
     }
 
     /// Type of file.
@@ -266,6 +277,16 @@ pub trait View: Send + Sync {
         false
     }
 
+    /// True when no directory lists the file `item`, so that its name is dropped after each use.
+    fn is_unlisted(&self, _item: &Item) -> bool {
+        false
+    }
+
+    /// Longest name in its directories, bytes.
+    fn name_max(&self) -> usize {
+        NAME_MAX
+    }
+
     /// True when only the owner of the mount may read the files.
     fn is_private(&self) -> bool {
         false
@@ -352,6 +373,11 @@ pub trait EditView: Send + Sync {
     /// True for a descriptor opened by `mode` that bypasses the page cache.
     fn bypasses_page_cache(&self, _mode: OpenMode) -> bool {
         false
+    }
+
+    /// The dataset of which `item`, a part of it, has elements.
+    fn written_dataset(&self, _item: &Item) -> Option<ObjectId> {
+        None
     }
 
     /// Size of the file `inode`, bytes.

@@ -22,7 +22,7 @@ mod pixels;
 mod plot;
 mod sample;
 
-use super::defined::parse_selection;
+use super::parse::{SelectionText, one_block};
 use crate::base::{Error, Result};
 use crate::connector::{Connector, DatasetInfo, ObjectId};
 pub use encode::Packing;
@@ -50,11 +50,11 @@ pub fn has_pictures(connector: &dyn Connector, id: ObjectId) -> bool {
 impl Pictures {
     /// The pictures of the dataset `id` in `selection` (empty: all). Errors: `EOPNOTSUPP`, it has
     /// none; `EINVAL`, no such selection.
-    pub fn of(connector: Arc<dyn Connector>, id: ObjectId, selection: &str) -> Result<Pictures> {
+    pub fn of(connector: Arc<dyn Connector>, id: ObjectId, selection: SelectionText<'_>) -> Result<Pictures> {
         let dataset = connector.dataset(id)?;
         let none = || Error::refused(libc::EOPNOTSUPP, "it is no picture: one has numbers in 1 to 4 dimensions; 'h5dir cat' prints it");
         let dims = dataset.shape.dims().filter(|_| Layout::is_picture(&dataset)).ok_or_else(none)?;
-        let block = parse_selection(selection, dims)?;
+        let block = one_block(selection, dims)?;
         let layout = Layout::of(&*connector, id, &dataset, &block)?.ok_or_else(none)?;
         Ok(Pictures { connector, id, dataset, layout })
     }

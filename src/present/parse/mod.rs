@@ -20,7 +20,9 @@ mod map;
 mod named_types;
 mod node;
 mod npy;
+mod points;
 mod region;
+mod selection;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +39,7 @@ pub use map::map_types;
 pub use named_types::{TypeUse, parse_names, parse_types};
 pub use node::Node;
 pub use npy::NpyHeader;
+pub use selection::{PointFiles, SelectionText, one_block, point_files};
 
 use crate::base::Error;
 use crate::base::datatype::Datatype;

@@ -20,9 +20,10 @@ pub use dialect::Dialect;
 pub(super) use dialect::plain_number;
 pub use text::TableText;
 
-use super::defined::parse_selection;
+use super::gather::gather;
 use super::npy::build;
 use super::npy_descr;
+use super::parse::SelectionText;
 use super::value::json_value;
 use crate::base::datatype::{Class, Datatype};
 use crate::base::{Address, Error, Result};
@@ -52,7 +53,7 @@ pub(super) struct Column {
     pub(super) times: Option<Times>,
 }
 
-/// A dataset, or a block of it, as a table.
+/// A dataset, or selected elements of it, as a table.
 pub struct Table {
     id: ObjectId,
     datatype: Datatype,
@@ -65,17 +66,19 @@ pub struct Table {
 impl Table {
     /// The elements of the dataset `id` in `selection` (empty: all). Errors: `EINVAL`, no such
     /// selection; `EFBIG`, a row has too many columns or bytes.
-    pub fn of(connector: &dyn Connector, id: ObjectId, selection: &str) -> Result<Table> {
+    pub fn of(connector: &dyn Connector, id: ObjectId, selection: SelectionText<'_>) -> Result<Table> {
         let d = connector.dataset(id)?;
         // A null dataspace has no elements, and no dimensions.
         let is_null = d.shape.dims().is_none();
         let dims = d.shape.dims().unwrap_or(&[0]);
-        let block = parse_selection(selection, dims)?;
+        let selected = selection.select(dims)?;
         let times = Times::of(connector, id, &d.datatype)?;
         let mut columns = Vec::new();
         add_columns(&d.datatype, Vec::new(), 0, times.as_ref(), &mut columns)?;
         let of_elements = matches!(d.datatype.class, Class::Compound(_));
-        let rows = Rows::new(dims, &block, of_elements || dims.len() < 2);
+        // Elements that are no grid are a list.
+        let is_list = selected.shape().len() < 2;
+        let rows = Rows::new(selected, of_elements || is_list);
         let large = |what| Error::refused(libc::EFBIG, format!("a row has too many {what} for a table"));
         if rows.len().saturating_mul(columns.len() as u64) > COLUMNS_MAX {
             return Err(large("columns"));
@@ -97,7 +100,7 @@ impl Table {
         &self.columns
     }
 
-    /// Dimensions of the block.
+    /// Dimensions of the selection.
     #[cfg(feature = "arrow")]
     pub(super) fn extent(&self) -> Vec<u64> {
         self.rows.extent()
@@ -112,15 +115,12 @@ impl Table {
     /// Reads the elements of `rows`, which the caller bounds.
     #[cfg(feature = "arrow")]
     pub(super) fn read(&self, connector: &dyn Connector, rows: Range<u64>) -> Result<Option<Value>> {
-        let mut all: Option<Value> = None;
-        for elements in self.rows.runs(rows) {
-            let value = connector.elements_in(self.id, elements)?;
-            match &mut all {
-                Some(all) => all.bytes.extend_from_slice(&value.bytes),
-                None => all = Some(value),
-            }
-        }
-        Ok(all)
+        self.value(connector, &self.rows.elements(&rows))
+    }
+
+    /// Reads the elements at `positions` of the selection, which the caller bounds.
+    fn value(&self, connector: &dyn Connector, positions: &Range<u64>) -> Result<Option<Value>> {
+        gather(connector, self.id, &self.rows.runs(positions))
     }
 
     /// Type of its elements.
@@ -128,11 +128,11 @@ impl Table {
         &self.datatype
     }
 
-    /// Its elements in runs, each of which is read at once.
-    pub fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+    /// Its elements in batches, each of which is read at once: runs of numbers.
+    pub fn batches(&self) -> impl Iterator<Item = Vec<Range<u64>>> + '_ {
         let (step, rows) = (self.batch(), self.rows());
         let at = (0..rows.div_ceil(step)).map(move |n| n.saturating_mul(step)..n.saturating_add(1).saturating_mul(step).min(rows));
-        at.flat_map(|rows| self.rows.runs(rows))
+        at.map(|rows| self.rows.runs(&self.rows.elements(&rows)))
     }
 
     /// Bytes of its elements.
@@ -168,8 +168,7 @@ impl Table {
         let mut at = rows.start;
         while at < rows.end {
             let end = rows.end.min(at.saturating_add(self.batch()));
-            for elements in self.rows.runs(at..end) {
-                let value = connector.elements_in(self.id, elements)?;
+            if let Some(value) = self.value(connector, &self.rows.elements(&(at..end)))? {
                 at = at.saturating_add(self.write_value(&value, dialect, most, out)?);
                 if out.len() >= most {
                     return Ok(at);
@@ -232,7 +231,7 @@ impl Table {
         let mut at = elements.start;
         while at < elements.end {
             let end = elements.end.min(at.saturating_add(step));
-            let value = connector.elements_in(self.id, at..end)?;
+            let Some(value) = self.value(connector, &(at..end))? else { break };
             let limited = Limited { parts: &*value.parts, limit: TEXT_MAX };
             let text = json_value(&value.elements(), &limited)?;
             // A list of its own.
@@ -257,7 +256,9 @@ impl Table {
             let mut at = elements.start;
             while at < elements.end {
                 let end = elements.end.min(at.saturating_add(step));
-                f(&connector.elements_in(self.id, at..end)?.bytes)?;
+                if let Some(value) = self.value(connector, &(at..end))? {
+                    f(&value.bytes)?;
+                }
                 at = end;
             }
         }

@@ -12,7 +12,7 @@ pub(super) fn is_bytes_file(d: &Dataset) -> bool {
         && d.space.max() == [None]
         && d.pipeline.filters.is_empty()
         && d.fill.fill == new.fill
-        && d.layout().definition().is_none()
+        && (d.layout().definition().is_none() || d.layout().logged().is_some())
 }
 
 /// A dataset that a new file of the same bytes becomes.

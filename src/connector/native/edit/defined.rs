@@ -45,6 +45,19 @@ impl Erase for NativeConnector {
         })
     }
 
+    fn erase_set(&self, id: ObjectId, set: &ElementSet) -> Result<()> {
+        let plain = {
+            let _shared = self.shared();
+            let d = &self.dataset(id)?.dataset;
+            d.layout().definition().is_some() && !d.datatype.contains_vlen()
+        };
+        let erase_block = |first: &[u64], end: &[u64]| self.erase(id, first, end);
+        if plain {
+            return self.erase_apart(id, set, &erase_block);
+        }
+        set.try_each_block(&mut |first, end| erase_block(first, end))
+    }
+
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()> {
         let blank = self.is_unwritten(id)?;
         let knows = {
@@ -67,7 +80,7 @@ impl Erase for NativeConnector {
 impl Change<'_> {
     /// Makes the elements of a block undefined from position `from` on. Returns where the next step
     /// begins, if any is left.
-    fn erase(&self, id: ObjectId, first: &[u64], end: &[u64], from: u64) -> Result<Option<u64>> {
+    pub(super) fn erase(&self, id: ObjectId, first: &[u64], end: &[u64], from: u64) -> Result<Option<u64>> {
         let d = self.writable_dataset(id)?;
         let end: Vec<u64> = end.iter().zip(&d.space.dims).map(|(e, n)| *e.min(n)).collect();
         let first: Vec<u64> = first.iter().zip(&end).map(|(f, e)| *f.min(e)).collect();

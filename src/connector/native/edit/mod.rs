@@ -55,6 +55,7 @@ mod refused;
 mod relayout;
 mod reserve;
 mod rewrite;
+mod scattered;
 mod sequences;
 #[cfg(test)]
 mod sequences_tests;

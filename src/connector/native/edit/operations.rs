@@ -6,6 +6,7 @@ use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewRefe
 use crate::connector::log::EditLog;
 use crate::connector::stored::{ChunkStorage, StoredChunk};
 use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
+use std::ops::Range;
 
 impl Edit for NativeConnector {
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -26,6 +27,16 @@ impl Edit for NativeConnector {
 
     fn set_extent(&self, id: ObjectId, dims: &[u64]) -> Result<()> {
         self.operate(&[id], |c| c.set_extent(id, dims))
+    }
+
+    fn write_ranges(&self, id: ObjectId, ranges: &[Range<u64>], bytes: &[u8]) -> Result<()> {
+        self.write_error(id)?;
+        self.editing()?.check_refused(id)?;
+        self.write_apart(id, ranges, bytes)
+    }
+
+    fn set_elements_of(&self, id: ObjectId, elements: &[Range<u64>], values: &NewValue) -> Result<()> {
+        self.operate_flushed(id, |c| c.set_elements_of(id, elements, values))
     }
 
     fn prepare_change(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {

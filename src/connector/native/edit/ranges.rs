@@ -44,10 +44,12 @@ impl Change<'_> {
             return Ok(None);
         }
         let knows = d.layout().definition().is_some();
+        // Zeros of a log are not stored.
+        let is_hole = d.bytes.fill.is_zero() && (!knows || d.layout().logged().is_some());
         if !punch {
             self.connector.note_holes(id, d.bytes.size, Touched::Written(range.clone()))?;
         }
-        if (if knows { punch } else { d.bytes.fill.is_zero() })
+        if (is_hole || knows && punch)
             && let Some(progress) = d.layout().zero(&self.operation(&d, &d.space), &range, from)?
         {
             let next = self.progressed(&d, progress)?;
@@ -144,7 +146,7 @@ impl Change<'_> {
     fn copy_bytes(&self, s: &Dataset, at: u64, to: (ObjectId, u64), len: u64) -> Result<u64> {
         // Its filters may take stored chunks alone.
         let d = self.writable_dataset(to.0)?;
-        let knows = |d: &Dataset| d.layout().definition().is_some() || d.layout().logged().is_some();
+        let knows = |d: &Dataset| d.layout().definition().is_some();
         let size = d.element_size.max(1);
         let alike = s.element_size == d.element_size && s.bytes.fill == d.bytes.fill && at % size == to.1 % size;
         if !(knows(s) && knows(&d) && alike) {

@@ -6,6 +6,7 @@
 
 mod anchor;
 mod block_index;
+mod definition;
 mod open;
 mod piece;
 mod records;

@@ -3,15 +3,17 @@
 use super::log::RecordLog;
 use super::shape::Shape;
 use super::state::{DeflatedAt, Found, Member};
+use crate::base::element_set::ElementSet;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, Records, refuse};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::log::anchor::{NAME, RecordAnchor};
+use crate::dataset::layout::log::definition;
 use crate::dataset::layout::log::piece::{DeflatedData, part_of};
 use crate::dataset::layout::traits::{
-    DatasetBytes, Description, Layout, Logged, Measure, Operation, Progress, Seek, StoredVolume, Written,
+    DatasetBytes, Definition, Description, Layout, Logged, Measure, Operation, Progress, Seek, StoredVolume, Written,
 };
 use crate::format::Context;
 use crate::format::log::record::NAME as STRUCTURE;
@@ -298,8 +300,24 @@ impl Layout for Recorded {
         self.log.forget(&self.member)
     }
 
+    fn definition(&self) -> Option<&dyn Definition> {
+        Some(self)
+    }
+
     fn logged(&self) -> Option<&dyn Logged> {
         Some(self)
+    }
+}
+
+impl Definition for Recorded {
+    fn defined(&self, data: &DatasetBytes, _env: &Environment, first: &[u64], end: &[u64]) -> Result<ElementSet> {
+        definition::defined(self, data, &self.member.shape.dims, first, end)
+    }
+
+    fn erase(&self, op: &Operation<'_>, first: &[u64], end: &[u64], _from: u64) -> Result<Progress> {
+        let set = self.defined(op.data, op.env, first, end)?;
+        set.for_each_run(&self.member.shape.dims, &mut |run| Recorded::erase(self, op.data, op.env, run))?;
+        Ok(Progress { layout: None, next: None, changed: !set.is_empty() })
     }
 }
 

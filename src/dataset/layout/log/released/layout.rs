@@ -1,6 +1,7 @@
 //! The layout of a dataset in a released log.
 
 use super::super::block_index::{BlockIndex, Piece, Stored, Write};
+use crate::base::element_set::ElementSet;
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
@@ -8,8 +9,9 @@ use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::contiguous;
 use crate::dataset::layout::log::anchor::{NAME, ReleasedAnchor};
+use crate::dataset::layout::log::definition;
 use crate::dataset::layout::log::piece::{DeflatedData, part_of};
-use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
+use crate::dataset::layout::traits::{DatasetBytes, Definition, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::format::log::released::{EntryShape, NAME as STRUCTURE};
 use crate::meta::extent;
 use std::ops::Range;
@@ -150,6 +152,14 @@ impl Layout for Released {
         false
     }
 
+    fn is_in_log(&self) -> bool {
+        true
+    }
+
+    fn definition(&self) -> Option<&dyn Definition> {
+        Some(self)
+    }
+
     fn allocate(&self, _op: &Operation<'_>, _range: &Range<u64>, _from: u64) -> Result<Progress> {
         Err(Error::refused(libc::EOPNOTSUPP, "datasets of the released log VOL are not written"))
     }
@@ -157,5 +167,15 @@ impl Layout for Released {
     /// The data is in datasets of the log, which are objects of their own.
     fn extents(&self, _op: &Operation<'_>, _visit: &mut extent::Visit<'_>) -> Result<()> {
         Ok(())
+    }
+}
+
+impl Definition for Released {
+    fn defined(&self, data: &DatasetBytes, _env: &Environment, first: &[u64], end: &[u64]) -> Result<ElementSet> {
+        definition::defined(self, data, &self.dims, first, end)
+    }
+
+    fn erase(&self, _op: &Operation<'_>, _first: &[u64], _end: &[u64], _from: u64) -> Result<Progress> {
+        Err(Error::refused(libc::EPERM, "datasets of the released log VOL are not written"))
     }
 }

@@ -1,0 +1,70 @@
+//! `h5dir write`: writes elements of a dataset, without mounting.
+
+use super::attr::{failure, open_object};
+use super::failure::{Exit, Failure, reason};
+use super::process;
+use super::progress::ProgressLine;
+use super::selection::SelectionFiles;
+use crate::base::Error;
+use crate::config::attr_args::WriteArgs;
+use crate::fs::model::{Input, InputForm, io_error};
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read, Seek};
+
+/// Bytes that are read at once.
+const INPUT_BYTES: usize = 1 << 20;
+
+/// Runs `h5dir write`.
+pub(crate) fn write(args: &WriteArgs) -> Result<(), Failure> {
+    if args.target.external.version.is_some() {
+        return Err(Failure::new(Exit::Usage, "write changes the newest version; omit --version"));
+    }
+    // Opened first: a process that reads an untrusted file is confined.
+    let selection = SelectionFiles::open(args.select.as_deref())?;
+    let (mut file, name) = match &args.from {
+        Some(path) => {
+            let failed = |e| Failure::new(Exit::General, format!("cannot read {}: {}", path.display(), reason(&e)));
+            (File::open(path).map_err(failed)?, path.display().to_string())
+        }
+        None if io::stdin().is_terminal() => {
+            return Err(Failure::new(Exit::Usage, "write takes the elements from standard input: add '< FILE' or --from FILE"));
+        }
+        None => {
+            let failed = |e: rustix::io::Errno| Failure::new(Exit::General, format!("cannot read standard input: {}", reason(&e.into())));
+            (File::from(rustix::io::dup(io::stdin()).map_err(failed)?), "standard input".to_owned())
+        }
+    };
+    // What is left of a regular file.
+    let at = file.stream_position().unwrap_or(0);
+    let len = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.len().saturating_sub(at));
+    if len.is_none() && file.metadata().is_ok_and(|m| m.is_dir()) {
+        return Err(Failure::new(Exit::General, format!("cannot read {name}: it is a directory")));
+    }
+    let (container, object) = open_object(&args.target, true)?;
+    let (mut line, mut bytes) = (ProgressLine::new(), 0u64);
+    let form = if args.npy { InputForm::Npy } else { InputForm::Elements };
+    let mut reader = BufReader::with_capacity(INPUT_BYTES, Interruptible(&mut file));
+    let mut input = Input { bytes: &mut reader, len, form };
+    let written = object.write(selection.text(), &mut input, &mut |written| {
+        bytes = bytes.saturating_add(written);
+        line.show(|| format!("{} MiB", bytes >> 20));
+        if process::is_interrupted() { Err(Error::refused(libc::EINTR, "interrupted; what was written so far stays")) } else { Ok(()) }
+    });
+    line.clear();
+    drop(object);
+    let written = written.map_err(|e| failure(&args.target, &io_error(&e)));
+    let closed = container.operations.shutdown().map_err(|e| Failure::new(Exit::General, e.to_string()));
+    written.and(closed)
+}
+
+/// Reads again after signals, unless one interrupts the command.
+struct Interruptible<'a>(&'a mut File);
+
+impl Read for Interruptible<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if process::is_interrupted() {
+            return Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        }
+        self.0.read(buf)
+    }
+}
