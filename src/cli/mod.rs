@@ -119,6 +119,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
         Command::Write(args) => write::write(&args),
+        Command::Append(args) => write::append(&args),
         Command::Compact(args) => log::compact(&args),
         Command::Log(args) => log::log(&args),
         Command::Completions(args) => completions::completions(&args),

@@ -72,6 +72,9 @@ pub(crate) enum Command {
     /// Write elements of a dataset without mounting
     #[command(after_help = EXIT_CODES)]
     Write(super::attr_args::WriteArgs),
+    /// Append to a dataset along a dimension without mounting
+    #[command(hide = true, after_help = EXIT_CODES)]
+    Append(super::attr_args::AppendArgs),
     /// Copy from, to and between HDF5 files without mounting
     Cp(super::side_args::CopyArgs),
     /// Print datasets as text or in other forms without mounting

@@ -61,6 +61,26 @@ pub(crate) struct WriteArgs {
     pub(crate) npy: bool,
 }
 
+/// Arguments of `h5dir append`.
+#[derive(Debug, Args)]
+pub(crate) struct AppendArgs {
+    #[command(flatten)]
+    /// The dataset.
+    pub(crate) target: AttrTarget,
+
+    /// The dimension that grows, from 0 on; a negative number counts from the last one
+    #[arg(long, value_name = "K", default_value_t = 0, allow_hyphen_values = true)]
+    pub(crate) axis: i64,
+
+    /// Read this file [default: standard input]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+
+    /// The input is a numpy file
+    #[arg(long)]
+    pub(crate) npy: bool,
+}
+
 /// The subcommands of `h5dir attr`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AttrCommand {

@@ -14,7 +14,7 @@ Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 22] = [
+const EXAMPLES: [(&str, &[&str]); 23] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -64,6 +64,7 @@ const EXAMPLES: [(&str, &[&str]); 22] = [
             "h5dir write --npy --from image.npy data.h5:/run1/image",
         ],
     ),
+    ("append", &["h5dir append data.h5:/run1/image < rows.raw", "h5dir append --axis 2 --npy --from new.npy data.h5:/run1/image"]),
     (
         "create",
         &["h5dir create new.h5", "h5dir create --strategy=page --persist-free-space --user-block=4K new.h5", "h5dir create --log run.h5"],
@@ -132,7 +133,7 @@ fn ending_with_examples(text: &str, lines: &[&str]) -> String {
 /// True for a command that has completions and is in the manual: the screen has no lines left for
 /// all of them.
 pub(crate) fn is_documented(command: &Command) -> bool {
-    !command.is_hide_set() || matches!(command.get_name(), "completions" | "kerchunk" | "tx")
+    !command.is_hide_set() || matches!(command.get_name(), "append" | "completions" | "kerchunk" | "tx")
 }
 
 /// Parses a command line.

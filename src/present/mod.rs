@@ -3,6 +3,7 @@
 //! Shared by every kind of container. Knows the container model, and no file system.
 
 #[cfg(feature = "arrow")]
+mod append;
 mod arrow;
 mod aspects;
 mod attribute_value;
@@ -53,6 +54,7 @@ pub mod fuzzing {
     };
 }
 
+pub use append::append;
 #[cfg(feature = "arrow")]
 pub use arrow::{ArrowFile, is_fixed as arrow_is_fixed};
 pub use aspects::{aspect_name, aspect_text, element_text};

@@ -22,7 +22,7 @@ const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_RUNS: usize = 1 << 17;
 /// Input of unknown length up to which nothing is written before all of it is there, bytes; also
 /// the most input of elements of variable length.
-const INPUT_BYTES_MAX: u64 = 64 << 20;
+pub(super) const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// What the bytes of an input are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +46,11 @@ pub struct Input<'a> {
 /// Called with the bytes that were written.
 pub type WriteProgress<'a> = dyn FnMut(u64) -> Result<()> + 'a;
 
-fn invalid(reason: String) -> Error {
+pub(super) fn invalid(reason: String) -> Error {
     Error::refused(libc::EINVAL, reason)
 }
 
-fn unreadable(e: &std::io::Error) -> Error {
+pub(super) fn unreadable(e: &std::io::Error) -> Error {
     Error::refused(e.raw_os_error().unwrap_or(libc::EIO), format!("cannot read the input: {e}"))
 }
 
@@ -68,18 +68,30 @@ pub fn write_selected(
 ) -> Result<()> {
     let dataset = connector.dataset(id)?;
     let dims = dataset.shape.dims().ok_or_else(|| invalid("a dataset of a null dataspace has no elements".into()))?;
-    let elements = selection.select(dims)?;
+    write_elements(connector, edit, id, &selection.select(dims)?, input, progress)
+}
+
+/// [`write_selected`] to `elements`.
+pub(super) fn write_elements(
+    connector: &dyn Connector,
+    edit: &dyn Edit,
+    id: ObjectId,
+    elements: &Selected,
+    input: &mut Input<'_>,
+    progress: &mut WriteProgress<'_>,
+) -> Result<()> {
+    let dataset = connector.dataset(id)?;
     if dataset.datatype.contains_vlen() {
         if input.form == InputForm::Npy {
             return Err(Error::refused(libc::EOPNOTSUPP, "numpy has no notation for the elements of the dataset; give them without --npy"));
         }
-        return write_variable(connector, edit, id, &elements, input);
+        return write_variable(connector, edit, id, elements, input);
     }
     let size = dataset.datatype.element_size().max(1);
     let wanted = elements.len().checked_mul(size).ok_or_else(|| Error::refused(libc::EFBIG, "a selection of 2^64 bytes or more"))?;
     let mut front = Vec::new();
     if input.form == InputForm::Npy {
-        front = check_npy(input, &dataset.datatype, &elements)?;
+        front = check_npy(input, &dataset.datatype, elements)?;
     }
     let differs = |what: &str| {
         let hint = if input.form == InputForm::Elements { "; a numpy file needs --npy" } else { "" };
@@ -101,7 +113,7 @@ pub fn write_selected(
         }
     }
     let mut bytes = std::io::Cursor::new(front).chain(&mut *input.bytes);
-    copy_elements(Scatter::new(edit, id, size, &elements), &elements, &mut bytes, progress)
+    copy_elements(Scatter::new(edit, id, size, elements), elements, &mut bytes, progress)
 }
 
 /// Writes `bytes` to `elements`.
@@ -140,19 +152,24 @@ fn copy_elements(mut scatter: Scatter<'_>, elements: &Selected, bytes: &mut dyn 
     }
 }
 
-/// Reads the header of a numpy file; returns the elements that were read with it.
-fn check_npy(input: &mut Input<'_>, datatype: &Datatype, elements: &Selected) -> Result<Vec<u8>> {
+/// The header of a numpy file, and what was read of the file, the header too.
+pub(super) fn npy_header(input: &mut Input<'_>) -> Result<(NpyHeader, Vec<u8>)> {
     let mut front = Vec::new();
-    let header = loop {
+    loop {
         if let Some(header) = NpyHeader::parse(&front)? {
-            break header;
+            return Ok((header, front));
         }
         let before = front.len();
         input.bytes.take(if before < 12 { 12 } else { 4096 }).read_to_end(&mut front).map_err(|e| unreadable(&e))?;
         if front.len() == before {
             return Err(invalid("the input ends within the header of a numpy file".into()));
         }
-    };
+    }
+}
+
+/// Reads the header of a numpy file; returns the elements that were read with it.
+fn check_npy(input: &mut Input<'_>, datatype: &Datatype, elements: &Selected) -> Result<Vec<u8>> {
+    let (header, mut front) = npy_header(input)?;
     if !header.datatype().is_like(datatype) {
         return Err(invalid(
             "the numpy file has elements of another type than the dataset; 'h5dir stat' shows it, numpy's astype converts".into(),
@@ -294,7 +311,7 @@ pub fn write_exact(connector: &dyn Connector, edit: &dyn Edit, id: ObjectId, ele
 }
 
 /// The exact form of the string of each line.
-fn lines(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(super) fn lines(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
     let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     if bytes.is_empty() {
         return Ok(Vec::new());
@@ -310,7 +327,7 @@ fn lines(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
 }
 
 /// The forms of elements that follow one another in `bytes`.
-fn exact_forms(datatype: &Datatype, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(super) fn exact_forms(datatype: &Datatype, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
     if datatype.contains_reference() {
         return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are set by user.h5dir.references"));
     }

@@ -252,6 +252,52 @@ def strings(options, tally, target, mount):
         tally.equal(harness.read(path).decode(), "".join(w + "\n" for w in model.reshape(-1)), f"{target}: strings {shape}")
 
 
+def appended(options, tally, target):
+    """h5dir append along every dimension, from files, pipes and numpy files; what does not fit appends nothing."""
+    with harness.mounted(options.bin, target, "--read-write") as mount:
+        for name, spec in (("grows", b'{"dtype":"<i2","shape":[2,3,4],"maxshape":[null,null,9],"chunks":[2,2,2],"filters":["deflate 1"]}'),
+                           ("lines", b'{"dtype":"str","shape":[2,2],"maxshape":[null,null],"chunks":[2,2]}')):
+            with open(os.path.join(mount, name), "wb") as f:
+                f.write(np.arange(24, dtype="<i2").tobytes() if name == "grows" else b"a\nb\nc\nd\n")
+            os.setxattr(os.path.join(mount, name), "user.h5dir.dataset", spec)
+    model = np.arange(24, dtype="<i2").reshape(2, 3, 4)
+
+    def append(dataset, data, *args, pipe=False, code=0):
+        with open(target.removeprefix("iod:") + ".input", "wb") as f:
+            f.write(data)
+        with open(f.name, "rb") as source:
+            stdin = {"input": data} if pipe else {"stdin": source}
+            done = subprocess.run([options.bin, "append", *args, f"{target}:/{dataset}"], capture_output=True, **stdin)
+        tally.equal(done.returncode, code, f"append {args} {done.stderr.decode()}")
+        return done.stderr.decode()
+
+    def now(dataset):
+        done = subprocess.run([options.bin, "cat", "--raw" if dataset == "grows" else "--text", f"{target}:/{dataset}"], capture_output=True)
+        return done.stdout
+
+    for axis, n, pipe in ((0, 2, False), (1, 3, True), (2, 5, False), (-3, 1, True), (-1, 0, False), (1, 1, True)):
+        shape = list(model.shape)
+        shape[axis] = n
+        block = (np.arange(np.prod(shape), dtype="<i2") + 1000 * (axis + 4)).reshape(shape)
+        append("grows", block.tobytes(), "--axis", str(axis), pipe=pipe)
+        model = np.concatenate([model, block], axis)
+        tally.equal(now("grows"), model.tobytes(), f"{target}: append along {axis}")
+    block = np.ones((model.shape[0], 2, model.shape[2]), "<i2")
+    np.save(target.removeprefix("iod:") + ".npy", block)
+    with open(target.removeprefix("iod:") + ".npy", "rb") as f:
+        append("grows", f.read(), "--npy", "--axis=1", pipe=True)
+    model = np.concatenate([model, block], 1)
+    for args, data in ((["--axis=3"], b""), (["--axis=-4"], b""), (["--axis=1"], b"xyz"), (["--axis=2"], bytes(model.nbytes // model.shape[2])),
+                       (["--axis=0", "--npy"], b"no numpy file")):
+        reason = append("grows", data, *args, code=1)
+        tally.check(len(reason.splitlines()) == 1 and "grows" in reason, f"{args}: {reason}")
+    tally.equal(now("grows"), model.tobytes(), f"{target}: refused appends change nothing")
+    append("lines", b"e\nf\n", "--axis=1")
+    append("lines", b"1\n2\n3\n4\n5\n6\n", pipe=True)
+    append("lines", b"1\n2\n", code=1)
+    tally.equal(now("lines").split(), b"a b e c d f 1 2 3 4 5 6".split(), f"{target}: lines")
+
+
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     rng = np.random.default_rng(options.seed)
@@ -264,6 +310,7 @@ def main():
                 refusals(options, tally, target, mount)
                 strings(options, tally, target, mount)
                 open_files(tally, mount)
+            appended(options, tally, target)
         for target in dict.fromkeys(target for target, _ in models):
             for number in range(SESSIONS):
                 session(options, tally, target, [m for t, m in models if t == target], rng, number)

@@ -5,7 +5,7 @@ use crate::base::element_set::ElementSet;
 use crate::base::selected::Selected;
 use crate::base::{Error, Result};
 use crate::present;
-pub use crate::present::{Input, InputForm, PointFiles, SelectionText, point_files};
+pub use crate::present::{Input, InputForm, PointFiles, SelectionText, WriteProgress, point_files};
 
 /// The defined elements of a selection.
 #[derive(Debug)]
@@ -68,6 +68,15 @@ impl ObjectModel {
         let connector = &*self.models.mounted.connector;
         let size = self.models.changes.size(self.id);
         self.change(size, |edit| present::write_selected(connector, edit, self.id, selection, input, progress))
+    }
+
+    /// Appends `input` along the dimension `axis` (negative: from the last one). Returns the
+    /// coordinates that came; see [`present::append`].
+    pub fn append(&self, axis: i64, input: &mut Input<'_>, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<u64> {
+        self.check_elements()?;
+        let connector = &*self.models.mounted.connector;
+        let size = self.models.changes.size(self.id);
+        self.change(size, |edit| present::append(connector, edit, self.id, axis, input, progress))
     }
 
     /// Passes the bytes of the elements in `selection` to `f`, in its order. Errors: `EOPNOTSUPP`,

@@ -29,7 +29,7 @@ use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
 pub use crate::present::{AttributeBrief, ElementsBrief, ObjectBrief, cut};
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
-pub use defined::{DefinedElements, Input, InputForm, PointFiles, SelectionText, point_files};
+pub use defined::{DefinedElements, Input, InputForm, PointFiles, SelectionText, WriteProgress, point_files};
 pub use differences::{Difference, ElementBytes};
 pub use links::{SharedGroup, StoredLink};
 pub use print::{BARS, Dialect, Form, Statistics};
