@@ -66,7 +66,7 @@ struct Walk<'a> {
 pub fn walk(fs: &dyn Operations, bounds: Bounds) -> Seen {
     let mut w = Walk { fs, bounds, seen: Seen::default(), todo: vec![(ROOT, 0)], buffer: vec![0; bounds.read] };
     if let Ok(control) = fs.lookup(ROOT, b".h5dir") {
-        let texts: &[&str] = if bounds.texts { &["arrow", "csv", "images", "jsonl", "zarr", "zarr2"] } else { &[] };
+        let texts: &[&str] = if bounds.texts { &["arrow", "csv", "images", "jsonl", "kerchunk.json", "zarr", "zarr2"] } else { &[] };
         for view in ["README", "attrs", "chunks", "defined", "exact", "json", "log", "metrics", "npy", "status"].iter().chain(texts) {
             match fs.lookup(control.attr.ino, view.as_bytes()) {
                 Ok(e) if e.attr.kind == FileKind::Directory => w.todo.insert(0, (e.attr.ino, 0)),
