@@ -10,6 +10,7 @@ import time
 
 import contenders as c
 import data
+import forms
 import h5py
 import iod
 import remote
@@ -314,10 +315,13 @@ class Bench:
     def waits(self):
         waits.rows(self)
 
+    def forms(self):
+        forms.rows(self)
+
     def remote(self):
         remote.rows(self, c.H5DIR)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse", "log", "iod", "waits")
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "forms", "write", "space", "sparse", "log", "iod", "waits")
     # Only on request: they take minutes, or packages of Python.
     LONG = ("frames", "remote")
 

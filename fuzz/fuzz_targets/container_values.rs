@@ -33,7 +33,7 @@ use walker::{Bounds, walk};
 /// Most objects of a container.
 const OBJECTS_MAX: usize = 48;
 /// Bounds of a walk.
-const BOUNDS: Bounds = Bounds { nodes: 40, depth: 5, names: 16, xattrs: 16, read: 4096 };
+const BOUNDS: Bounds = Bounds { nodes: 40, depth: 5, names: 16, xattrs: 16, read: 4096, texts: false };
 /// Any extent.
 const EXTENT: Extent = Extent { session: 0, pack: 0, offset: 0, len: 0, checksum: 0 };
 

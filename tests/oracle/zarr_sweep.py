@@ -205,6 +205,33 @@ def attributes(t, view, top):
                 "none": []}, f"{view}: attributes")
 
 
+def texts(t, options, place):
+    """Strings of which few were written: chunks without any are not there."""
+    path, kind = os.path.join(place, "texts.h5"), h5py.string_dtype()
+    with h5py.File(path, "w") as f:
+        for name, shape, chunks, written in (("one", (100_000,), (100,), [np.s_[50_000:50_150], np.s_[99_999]]),
+                                             ("two", (300, 300), (7, 9), [np.s_[120:125, 200:205], np.s_[299, 0], np.s_[0, 299]]),
+                                             ("row", (1, 200_000), (1, 50), [np.s_[0, 123_456]]),
+                                             ("cube", (3, 5, 20_000), (1, 2, 64), [np.s_[1, 4, 19_999], np.s_[2, 0, 0], np.s_[0, 3, 7777]]),
+                                             ("thin", (4, 9000), (2, 10), [np.s_[3, 8999], np.s_[0, 5]])):
+            d = f.create_dataset(name, shape, kind, chunks=chunks)
+            for at in written:
+                d[at] = "text"
+        f.create_dataset("none", (1 << 44,), kind, chunks=(1 << 16,))
+        f.create_dataset("fill", (9000,), kind, chunks=(100,), fillvalue="nothing")[5] = "a"
+        f.create_dataset("flat", data=["a"] * 10_000, dtype=kind)
+        want = {name: value_of(f[name]) for name in f if name not in ("none", "fill")}
+    want["fill"] = np.array(["nothing"] * 5 + ["a"] + ["nothing"] * 8994, object)
+    with harness.mounted(options.bin, path) as point:
+        for view, version in FORMATS.items():
+            root = zarr.open_group(f"{point}/.h5dir/{view}", mode="r", zarr_format=version)
+            for name, value in want.items():
+                t.check(same(root[name][()], value), f"{view}: strings of {name}")
+            for name, most in (("one", 2), ("row", 1), ("two", 4), ("none", 0), ("fill", 3), ("flat", 3)):
+                files = [name for _, _, names in os.walk(f"{point}/.h5dir/{view}/{name}") for name in names if not name.startswith((".", "zarr"))]
+                t.check(len(files) <= most, f"{view}: {len(files)} chunks of strings of {name}")
+
+
 def netcdf(path, rng):
     """What xarray and netCDF write: scales, coordinates, fill values, packed numbers."""
     data = xarray.Dataset(
@@ -584,6 +611,7 @@ def main():
                 arrays(t, view, f"{point}/.h5dir/{view}", path)
                 attributes(t, view, f"{point}/.h5dir/{view}")
         datasets(t, options, place, rng)
+        texts(t, options, place)
         consolidated(t, options, place)
         copies(t, options, place, path)
         kerchunk(t, options, place, path)

@@ -1,15 +1,20 @@
 //! Walks a file system through `fs::Operations` as a curious user would, within bounds: every view,
 //! every attribute, some bytes of every file. Shared by tests/mutants and fuzz/.
 
+use h5dir::connector::Connector;
 use h5dir::connector::native::kind::over;
 use h5dir::dataset::environment::Environment;
 use h5dir::file::memory::MemoryFile;
 use h5dir::fs::open::show;
 use h5dir::fs::types::ROOT;
 use h5dir::fs::{Errno, FileKind, FsResult, Ino, MountSpec, OpenMode, Operations, Whence};
+use h5dir::present::References;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// Bytes of references that are made.
+const REFERENCES_BYTES: usize = 4 << 20;
 
 /// Bounds of one walk.
 #[derive(Clone, Copy)]
@@ -49,9 +54,25 @@ pub struct Seen {
 /// Opens `bytes` as a file and walks it; `None` when it cannot be opened.
 pub fn open_and_walk(bytes: &[u8], environment: Arc<Environment>, bounds: Bounds) -> Option<Seen> {
     let container = over(Arc::new(MemoryFile::new(bytes)), environment).ok()?;
+    if bounds.texts {
+        references(&container.connector);
+    }
     let spec = MountSpec { vds_missing_fill: true, ..MountSpec::new("memory") };
     let fs = show(container, spec).ok()?;
     Some(walk(&*fs, bounds))
+}
+
+/// Makes the references of `h5dir kerchunk`, as far as they are not long: a view has them where the
+/// container is a file.
+fn references(connector: &Arc<dyn Connector>) {
+    let mut references = References::new(connector.clone(), connector.root(), b"file".to_vec(), <[u8]>::to_vec);
+    let mut bytes = 0;
+    while let Ok(Some(piece)) = references.next_piece() {
+        bytes += piece.len();
+        if bytes > REFERENCES_BYTES {
+            break;
+        }
+    }
 }
 
 struct Walk<'a> {

@@ -140,22 +140,22 @@ impl Source<'_> {
     /// Samples of 8 bits, from the range of the image. What is not a number is black.
     fn scaled(&self, elements: &[u8]) -> Vec<u8> {
         let t = &self.dataset.datatype;
-        let numbers: Vec<f64> = elements.chunks_exact(self.size()).map(|e| float_of(t, e).unwrap_or(f64::NAN)).collect();
-        let (low, high) = self.layout.range.unwrap_or_else(|| percentiles(&numbers));
+        let number = |e: &[u8]| float_of(t, e).unwrap_or(f64::NAN);
+        let (low, high) = self.layout.range.unwrap_or_else(|| percentiles(elements.chunks_exact(self.size()).map(number)));
         let width = high / 2.0 - low / 2.0;
         let sample = |x: f64| {
             // By halves: the range of all doubles is no double.
             let part = if width > 0.0 { ((x / 2.0 - low / 2.0) / width).clamp(0.0, 1.0) } else { 0.0 };
             if x.is_nan() { 0 } else { (part * 255.0).round() as u8 }
         };
-        numbers.into_iter().map(sample).collect()
+        elements.chunks_exact(self.size()).map(number).map(sample).collect()
     }
 }
 
 /// The numbers below and above which a hundredth of the finite ones lies.
-fn percentiles(numbers: &[f64]) -> (f64, f64) {
+fn percentiles(numbers: impl ExactSizeIterator<Item = f64>) -> (f64, f64) {
     let step = numbers.len().div_ceil(RANKED_MAX).max(1);
-    let mut ranked: Vec<f64> = numbers.iter().step_by(step).copied().filter(|x| x.is_finite()).collect();
+    let mut ranked: Vec<f64> = numbers.step_by(step).filter(|x| x.is_finite()).collect();
     let Some(last) = ranked.len().checked_sub(1) else { return (0.0, 0.0) };
     ranked.sort_unstable_by(f64::total_cmp);
     let at = |part: f64| ranked.get((last as f64 * part).round() as usize).copied().unwrap_or(0.0);
@@ -171,11 +171,11 @@ mod tests {
     #[test]
     fn percentiles_leave_out_few_numbers() {
         let numbers: Vec<f64> = (0..=1000).map(f64::from).chain([f64::NAN, f64::INFINITY]).collect();
-        assert_eq!(percentiles(&numbers), (10.0, 990.0));
-        assert_eq!(percentiles(&[f64::NAN]), (0.0, 0.0));
-        assert_eq!(percentiles(&[3.0; 500]), (3.0, 3.0));
+        assert_eq!(percentiles(numbers.iter().copied()), (10.0, 990.0));
+        assert_eq!(percentiles([f64::NAN].into_iter()), (0.0, 0.0));
+        assert_eq!(percentiles([3.0; 500].into_iter()), (3.0, 3.0));
         let mut one = vec![0.0; 500];
         one[7] = 9.0;
-        assert_eq!(percentiles(&one), (0.0, 9.0));
+        assert_eq!(percentiles(one.iter().copied()), (0.0, 9.0));
     }
 }

@@ -25,6 +25,9 @@ pub struct ZarrArray {
     pub(super) grid: Grid,
     /// Where its chunks are, if it is in some.
     pub(super) chunks: Option<Arc<dyn Chunks>>,
+    /// Where the chunks of the dataset are, if strings that were never written are empty: chunks of
+    /// the array are others.
+    pub(super) texts: Option<Arc<dyn Chunks>>,
     /// What decodes stored chunks, in the order of writing; `None`: chunks are shown decoded.
     pub(super) codecs: Option<Vec<Json>>,
     /// An element of the dataset that was never written.
@@ -51,6 +54,8 @@ impl ZarrArray {
         let Some(dtype) = zarr_type(&info.datatype) else { return Ok(None) };
         let size = info.datatype.element_size();
         let chunks = if dtype.kind == Kind::Text || info.chunks.is_none() { None } else { connector.chunks(id)? };
+        let is_empty = !matches!(&info.fill, Fill::Value(bytes) if bytes.iter().any(|b| *b != 0));
+        let texts = if dtype.kind == Kind::Text && info.chunks.is_some() && is_empty { connector.chunks(id)? } else { None };
         let grid = match (dtype.kind, &chunks, &info.chunks) {
             (Kind::Text, ..) => Grid::cut(dims, (4 << 20) / TEXTS_OF_CHUNK, false),
             (_, Some(_), Some(chunk)) => Grid::new(dims, chunk.clone()),
@@ -79,6 +84,7 @@ impl ZarrArray {
             dtype,
             grid,
             chunks,
+            texts,
             codecs,
             fill,
             mask,

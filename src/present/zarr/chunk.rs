@@ -65,7 +65,8 @@ impl ZarrArray {
 
     fn source(&self, scaled: &[u64]) -> Result<Option<Source>> {
         if self.dtype.kind == Kind::Text {
-            return Ok(Some(Source::Made));
+            let is_there = self.next_text(scaled)?.as_deref() == Some(scaled);
+            return Ok(is_there.then_some(Source::Made));
         }
         let place = self.chunks.as_ref().map(|chunks| chunks.place(scaled)).transpose()?.flatten();
         let exists = self.shows_all() || if self.chunks.is_some() { place.is_some() } else { self.is_written(scaled)? };
@@ -104,7 +105,9 @@ impl ZarrArray {
     /// The first chunk at `chunk` or after it, in row-major order. `chunk` may be outside.
     pub fn next_chunk(&self, chunk: &[u64]) -> Result<Option<Vec<u64>>> {
         let Some(scaled) = self.scaled(chunk) else { return Ok(None) };
-        let next = if self.shows_all() || self.dtype.kind == Kind::Text {
+        let next = if self.dtype.kind == Kind::Text {
+            self.next_text(scaled)?
+        } else if self.shows_all() {
             Some(scaled.to_vec())
         } else if let Some(chunks) = &self.chunks {
             chunks.next(scaled)?
@@ -120,6 +123,28 @@ impl ZarrArray {
             all.resize(self.rank(), 0);
             all
         }))
+    }
+
+    /// The first chunk of strings at `scaled` or after it that may have some which were written.
+    fn next_text(&self, scaled: &[u64]) -> Result<Option<Vec<u64>>> {
+        let (Some(texts), Some(stored)) = (&self.texts, &self.info.chunks) else { return Ok(Some(scaled.to_vec())) };
+        let dims = &self.grid.dims;
+        let first: Vec<u64> = scaled.iter().zip(&self.grid.chunk).map(|(s, c)| s.saturating_mul(*c)).collect();
+        // Stored chunks that may hold an element from the first one on begin with `from`: those of
+        // one row of the dimensions before, and all of the dimensions after.
+        let rows = stored.iter().zip(dims).take_while(|(c, d)| **c == 1 || **d == 1).count();
+        let mut from: Vec<u64> = first.iter().zip(stored).map(|(at, c)| at.checked_div(*c).unwrap_or(0)).collect();
+        from.iter_mut().skip(rows.saturating_add(1)).for_each(|n| *n = 0);
+        let Some(found) = texts.next(&from)? else { return Ok(None) };
+        let kept = rows.saturating_add(1).min(from.len());
+        if found.get(..kept) == from.get(..kept) {
+            return Ok(Some(scaled.to_vec()));
+        }
+        // Its first element, or one before that, is in a chunk after this one.
+        let place = |(at, (n, c)): (usize, (&u64, &u64))| if at < kept { n.saturating_mul(*c) } else { 0 };
+        let begin = found.iter().zip(stored).enumerate().map(place);
+        let next: Vec<u64> = begin.zip(&self.grid.chunk).map(|(at, c)| at.checked_div(*c).unwrap_or(0)).collect();
+        Ok(Some(if next.as_slice() > scaled { next } else { scaled.to_vec() }))
     }
 
     /// First byte in the file of a chunk whose bytes are stored as they are; `None`: they are in no
