@@ -236,6 +236,9 @@ def by_mount(t, options, mnt, d, s, rng):
     t.equal(errno_of(lambda: os.ftruncate(fd, len(raw) + 1)), "EFBIG", f"{label}: truncation past the end")
     os.ftruncate(fd, 0)
     os.close(fd)
+    with open(path, "ab", buffering=0) as f:
+        t.equal(errno_of(lambda: f.write(b"x")), "EFBIG", f"{label}: append")
+    t.equal(harness.read(path), d.values[s.numbers].tobytes(), f"{label}: values after truncation and append")
 
 
 def errno_of(f):
@@ -355,6 +358,14 @@ def whole_datasets(t, options, folder):
         fd = os.open(f"{mnt}/line", os.O_RDWR)
         t.equal(errno_of(lambda: os.open(f"{mnt}/.h5dir/defined/line@0.values", os.O_WRONLY)), "EBUSY", "another view is open for writing")
         os.close(fd)
+        os.truncate(f"{mnt}/grows", 4)
+        fd = os.open(f"{mnt}/.h5dir/defined/grows@::2.values", os.O_RDONLY)
+        t.equal(os.pread(fd, 9, 0), b"\0\2", "before the dataset grows")
+        with open(f"{mnt}/grows", "ab") as f:
+            f.write(b"\4\5\6")
+        t.equal(os.pread(fd, 9, 0), b"\0\2\4\6", "after the dataset has grown")
+        os.close(fd)
+        os.truncate(f"{mnt}/grows", 4)
         cached = open(f"{mnt}/line", "rb")
         cached.read()
         with open(f"{mnt}/.h5dir/defined/line@1:3.values", "wb") as f:
@@ -362,6 +373,10 @@ def whole_datasets(t, options, folder):
         cached.seek(0)
         t.equal(np.frombuffer(cached.read(), "<i4").tolist(), [6, -1, -2, 9, 10, 11], "pages of the dataset after a write through the view")
         cached.close()
+        for n in range(3000):
+            harness.read(f"{mnt}/.h5dir/defined/line@{n % 6} + {n % 5}.values")
+        kept = int(next(line.split()[1] for line in harness.read(f"{mnt}/.h5dir/status").decode().splitlines() if line.startswith("inodes ")))
+        t.check(kept < 500, f"names of selections are kept: {kept} inodes")
     with harness.mounted(options.bin, path) as mnt:
         t.equal(errno_of(lambda: os.open(f"{mnt}/.h5dir/defined/line@0.values", os.O_WRONLY)), "EROFS", "a mount for reading")
 
