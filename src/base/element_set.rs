@@ -327,9 +327,8 @@ impl ElementSet {
             None if op == Op::Union => self.root = List::of(other.to_vec()),
             None => {}
             Some(root) => {
-                if !change(root, op, other, budget)? {
-                    self.root = None;
-                }
+                let keeps = change(root, op, other, budget)?;
+                self.root.take_if(|_| !keeps);
             }
         }
         Ok(())
