@@ -34,7 +34,7 @@ fn options() -> Options {
 fn empty() -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("new.h5");
-    create(&path, false).unwrap();
+    create(&path, &h5dir::connector::new_file::NewFile::of_version(false)).unwrap();
     std::fs::read(path).unwrap()
 }
 

@@ -115,7 +115,7 @@ fn many_records() {
     let (records, is_long) = (long().unwrap_or(SOME), long().is_some());
     let place = tempfile::tempdir_in(std::env::var("TMPDIR").unwrap_or("/var/tmp".into())).unwrap();
     let (path, copy) = (place.path().join("f.h5"), place.path().join("copy.h5"));
-    create(&path, false).unwrap();
+    create(&path, &h5dir::connector::new_file::NewFile::of_version(false)).unwrap();
     let before = memory("VmHWM");
     let c = open(&path);
     let (big, small) = (dataset(&c, "big", "plain", records), dataset(&c, "small", "plain", SMALL));
@@ -177,7 +177,7 @@ fn many_records() {
 fn lengths_of_deflated_records() {
     let place = tempfile::tempdir().unwrap();
     let (path, copy) = (place.path().join("f.h5"), place.path().join("copy.h5"));
-    create(&path, false).unwrap();
+    create(&path, &h5dir::connector::new_file::NewFile::of_version(false)).unwrap();
     let c = open(&path);
     let id = dataset(&c, "d", "deflate", 3000);
     // Records of one that deflates, twice; then two thirds of each again.

@@ -218,7 +218,7 @@ mod tests {
     use std::os::unix::fs::OpenOptionsExt;
 
     fn starter(path: &Path, written: bool) -> Starter {
-        crate::fs::open::create(path, false).unwrap();
+        crate::fs::open::create(path, &crate::fs::NewFile::default()).unwrap();
         let spec = if written { MountSpec::writable(path) } else { MountSpec::new(path) };
         let directories = locate(&spec).unwrap().directories().unwrap();
         Starter::confined(&Rights::new(&directories, written, false).unwrap()).unwrap()

@@ -229,7 +229,10 @@ pub(crate) fn serve(
     let result = serve_open(&operations, (plan, metrics.clone()), ready, &mut announced, (&mut sandbox, unmounter), signals);
     metrics.iter().for_each(|file| file.end());
     let closed = match guard("shutdown", ROOT, || Ok(operations.shutdown())) {
-        Ok(closed) => closed.map_err(|e| (EndFailure::Changes(e.errno.0), e.message)),
+        Ok(closed) => closed.map_err(|e| {
+            let failure = if e.is_unfinished { EndFailure::Unfinished } else { EndFailure::Changes(e.errno.0) };
+            (failure, e.message)
+        }),
         Err(_) => Err((EndFailure::Panic, "closing the file failed".into())),
     };
     let closed = closed.map_err(|(kind, message)| {

@@ -4,14 +4,16 @@ use super::confine::confine_command;
 use super::failure::Failure;
 use crate::base::escape;
 use crate::config::args::{CreateArgs, RecoverArgs};
-use crate::config::value::{LibVer, LogForm};
+use crate::config::new_files;
+use crate::config::value::LogForm;
 use crate::fs::{ExternalPolicy, MountSpec, open};
 use std::io::{self, Write};
 
 /// Runs `h5dir create`.
 pub(crate) fn create(args: &CreateArgs) -> Result<(), Failure> {
     let failed = |e| Failure::open("create", &e);
-    open::create(&args.file, args.libver == LibVer::Earliest).map_err(failed)?;
+    let new = new_files::new_file(&args.properties, args.config.as_deref(), args.libver, &args.file)?;
+    open::create(&args.file, &new).map_err(failed)?;
     if !args.log {
         return Ok(());
     }

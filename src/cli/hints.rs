@@ -21,13 +21,20 @@ const FORMATS: [(&[u8], &str, &str); 8] = [
     (b"\x93NUMPY", "a numpy file", "'h5dir cp' copies its elements into .h5dir/npy of a mount"),
 ];
 
+/// What to do about a mount whose daemon has ended.
+pub(super) const DEAD_MOUNT: &str = "the daemon of the mount has ended; 'h5dir umount' removes the mount";
+
 /// What to do about the error `source` of opening `path` in order to `verb` it.
 pub(super) fn of_error(verb: &str, path: &Path, source: &io::Error) -> String {
     if path.as_os_str().is_empty() {
         return "the argument is empty; name a file".into();
     }
     match source.kind() {
-        io::ErrorKind::PermissionDenied if verb == "create" => "write permission of its directory is needed".into(),
+        io::ErrorKind::PermissionDenied if verb == "create" => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            format!("write permission of the directory {} is needed", escaped(parent))
+        }
+        _ if source.raw_os_error() == Some(libc::ENOTCONN) => DEAD_MOUNT.into(),
         io::ErrorKind::PermissionDenied if path.is_dir() => "read permission of the directory is needed".into(),
         io::ErrorKind::PermissionDenied => "read permission is needed, and write permission to change it".into(),
         io::ErrorKind::AlreadyExists => "remove it first, or choose another name".into(),

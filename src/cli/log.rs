@@ -91,7 +91,14 @@ fn export(args: &ExportLogArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Path, format!("cannot read {}: {}", escaped(&args.input), reason(&e))));
     }
     let file = args.output.clone();
-    file_commands::create(&CreateArgs { libver: args.libver, log: true, log_format: args.log_format, file })?;
+    file_commands::create(&CreateArgs {
+        libver: args.libver,
+        log: true,
+        log_format: args.log_format,
+        properties: Default::default(),
+        config: None,
+        file,
+    })?;
     copy::copy(&CopyArgs::into_log(root(&args.input), root(&args.output), args.libver))
 }
 

@@ -14,7 +14,8 @@
 //! status          status: mounts of this machine, counters of one
 //! compact, log    log: the log of a file
 //! check           check: problems of a file                progress: a line on the terminal
-//! completions, man  from the definitions of the command line
+//! completions  completions: scripts of shells, and candidates for a word
+//! man             manual: from the definitions of the command line
 //! cp, cat, diff   copy, cat, diff: over what they read    side: objects and local files
 //! ```
 
@@ -76,6 +77,10 @@ use std::process::ExitCode;
 /// Runs a command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     process::ignore_signals();
+    let args: Vec<OsString> = args.into_iter().collect();
+    if completions::answer(&args) {
+        return ExitCode::SUCCESS;
+    }
     let args = args.into_iter().map(|argument| url_secrets::conceal_argument(&argument));
     let cli = match help::parse(args) {
         Ok(cli) => cli,

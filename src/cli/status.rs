@@ -1,6 +1,7 @@
 //! `h5dir status`: the mounts of this machine, or the counters of one.
 
 use super::failure::{Exit, Failure, reason};
+use super::hints::DEAD_MOUNT;
 use super::{text, umount};
 use crate::base::escape::{self, escaped};
 use crate::config::args::StatusArgs;
@@ -122,7 +123,10 @@ fn one(path: &Path, args: &StatusArgs) -> Result<(), Problem> {
     loop {
         let mut text = String::new();
         let read = std::fs::File::open(&file).and_then(|f| f.take(TEXT_BYTES_MAX).read_to_string(&mut text));
-        read.map_err(|e| failed(reason(&e)))?;
+        read.map_err(|e| match e.raw_os_error() {
+            Some(libc::ENOTCONN | libc::ECONNABORTED) => failed(DEAD_MOUNT.into()),
+            _ => failed(reason(&e)),
+        })?;
         let shown = if args.json { as_json(&text) } else { aligned(&text) };
         let clear = if args.watch && out.is_terminal() { "\x1b[H\x1b[J" } else { "" };
         write!(out, "{clear}{shown}")?;

@@ -118,6 +118,10 @@ fn end_failure_message(path: &Path, mount: &Mount, failure: EndFailure) -> Strin
             format!("unmounted {path}, but the last changes of {source} could not be written: {reason}; see the log of its daemon")
         }
         EndFailure::Panic => format!("unmounted {path}, but closing {source} failed; see the log of its daemon"),
+        EndFailure::Unfinished => format!(
+            "unmounted {path}, but the last changes of {source} could not be written: its part of the transaction was not \
+             finished, and is dropped; 'echo finish > {path}/.h5dir/tx/NAME/control' before unmounting publishes it"
+        ),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::confine::confine_command;
 use super::failure::{Exit, Failure, errno_text, reason};
+use super::hints::DEAD_MOUNT;
 use super::text;
 use crate::base::escape::escaped;
 use crate::config::value::Level;
@@ -63,6 +64,7 @@ impl ViewError {
                         let message = format!("cannot find {path} in {file}: {}; 'h5dir ls -R {file}' lists its paths", errno_text(errno));
                         Failure::new(Exit::Path, message)
                     }
+                    libc::ENOTCONN => Failure::new(Exit::General, format!("cannot read {path} in {file}: {DEAD_MOUNT}")),
                     _ => Failure::new(Exit::General, format!("cannot read {path} in {file}: {}", errno_text(errno))),
                 })
             }

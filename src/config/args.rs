@@ -439,6 +439,14 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "records|released", default_value = "records", requires = "log")]
     pub(crate) log_format: super::value::LogForm,
 
+    #[command(flatten)]
+    /// Properties of the file.
+    pub(crate) properties: super::new_file_args::NewFileArgs,
+
+    /// Read rules for new files (`create:`) from a YAML file; options replace what a rule says
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
     /// The new file
     pub(crate) file: PathBuf,
 }

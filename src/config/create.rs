@@ -1,15 +1,20 @@
-//! The section `create:` of the configuration file: rules that make new files datasets.
+//! The section `create:` of the configuration file: rules that make new files datasets, and rules
+//! for new HDF5 files.
 //!
 //! ```text
 //! create:
 //!   - pattern: '*.f8'
 //!     dtype: '<f8'
 //!     shape: [null, 100]
+//!   - pattern: '*.h5'
+//!     strategy: page
 //! ```
-//! Each key except `pattern` has a value as in `user.h5dir.dataset`. A wrong value is reported at
+//! Each key of a rule for datasets except `pattern` has a value as in `user.h5dir.dataset`, each
+//! key of a rule for HDF5 files one as the option of `h5dir create`. A wrong value is reported at
 //! its place, contradicting keys at the first key of the rule.
 
 use super::file_options::pairs;
+use super::new_file_args::{FileRule, NewFileArgs, property, property_names};
 use super::problem::{Problem, suggestion};
 use super::yaml::{Kind, Node};
 use crate::fs::create_rules::{self, CreateRule, NamePattern};
@@ -18,22 +23,31 @@ use serde_json::{Map, Value};
 /// Keys of a rule.
 pub(crate) const KEYS: [&str; 9] = ["pattern", "dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout", "profile"];
 
-/// Reads a list of rules.
-pub(crate) fn rules(node: &Node, problems: &mut Vec<Problem>) -> Vec<CreateRule> {
-    match &node.kind {
-        Kind::Sequence(items) => items.iter().filter_map(|item| rule(item, problems)).collect(),
-        _ if node.is_null() => Vec::new(),
-        _ => {
-            problems.push(Problem::new(node.at, "expected a list of rules, each '- pattern: ...'"));
-            Vec::new()
-        }
-    }
+/// The rules of a section.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// Rules that make new files datasets.
+    pub(crate) datasets: Vec<CreateRule>,
+    /// Rules for new HDF5 files.
+    pub(crate) files: Vec<FileRule>,
 }
 
-/// Reads a rule; `None` after a problem.
-fn rule(node: &Node, problems: &mut Vec<Problem>) -> Option<CreateRule> {
+/// Reads a list of rules.
+pub(crate) fn rules(node: &Node, problems: &mut Vec<Problem>) -> Rules {
+    let mut all = Rules::default();
+    match &node.kind {
+        Kind::Sequence(items) => items.iter().for_each(|item| rule(item, &mut all, problems)),
+        _ if node.is_null() => {}
+        _ => problems.push(Problem::new(node.at, "expected a list of rules, each '- pattern: ...'")),
+    }
+    all
+}
+
+/// Reads a rule, and adds it to `all` if it has no problem.
+fn rule(node: &Node, all: &mut Rules, problems: &mut Vec<Problem>) {
     let before = problems.len();
     let (mut pattern, mut description) = (None, Map::new());
+    let (properties, mut file) = (property_names(), None);
     let given = pairs(node, "a rule with the key pattern", problems);
     for (key, value) in given {
         let name = key.text().unwrap_or_default();
@@ -48,17 +62,43 @@ fn rule(node: &Node, problems: &mut Vec<Problem>) -> Option<CreateRule> {
                 Ok(value) => drop(description.insert(name.to_owned(), value)),
                 Err(why) => problems.push(Problem::new(value.at, why)),
             }
+        } else if properties.iter().any(|known| known == name) {
+            let given = value.text().ok_or_else(|| format!("'{name}' has a single value")).and_then(|text| property(name, text));
+            match given {
+                Ok(given) => file = Some(given.or(&file.unwrap_or_default())),
+                Err(why) => problems.push(Problem::new(value.at, why)),
+            }
         } else {
-            problems.push(Problem::new(key.at, format!("unknown key '{name}'{}", suggestion(name, KEYS))));
+            let known = KEYS.into_iter().chain(properties.iter().map(String::as_str));
+            problems.push(Problem::new(key.at, format!("unknown key '{name}'{}", suggestion(name, known))));
         }
     }
     if problems.len() > before {
-        return None;
+        return;
+    }
+    if let Some(properties) = file {
+        match file_rule(pattern, properties, description.is_empty()) {
+            Ok(rule) => all.files.push(rule),
+            Err(why) => problems.push(Problem::new(node.at, why)),
+        }
+        return;
     }
     let description = Value::Object(description).to_string();
     let made = pattern.ok_or_else(|| "a rule needs the key pattern".to_owned());
     let made = made.and_then(|pattern| create_rules::check(&description).map(|()| CreateRule { pattern, description }));
-    made.map_err(|why| problems.push(Problem::new(node.at, why))).ok()
+    match made {
+        Ok(rule) => all.datasets.push(rule),
+        Err(why) => problems.push(Problem::new(node.at, why)),
+    }
+}
+
+/// A rule for HDF5 files; `alone`: it has no key of a rule for datasets.
+fn file_rule(pattern: Option<NamePattern>, properties: NewFileArgs, alone: bool) -> Result<FileRule, String> {
+    if !alone {
+        return Err("keys of a dataset and of an HDF5 file exclude each other; write two rules".into());
+    }
+    properties.new_file(false).check().map_err(|e| e.to_string())?;
+    Ok(FileRule { pattern: pattern.ok_or("a rule needs the key pattern")?, properties })
 }
 
 /// Checks the value of the key `name`.

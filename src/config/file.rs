@@ -18,6 +18,7 @@
 //! Reading collects every problem with its place. A problem of one mount leaves the others usable.
 
 use super::file_options::{FileOptions, pairs, read as read_options, resolved};
+use super::new_file_args::FileRule;
 use super::problem::{Problem, Span, suggestion};
 use super::yaml::{self, Node};
 use super::{UsageError, create};
@@ -54,6 +55,8 @@ pub(crate) struct ConfigFile {
     pub(crate) defaults: FileOptions,
     /// Rules of the file.
     pub(crate) create: Vec<CreateRule>,
+    /// Rules for new HDF5 files.
+    pub(crate) new_files: Vec<FileRule>,
     /// Its mounts, in the order of the file.
     pub(crate) mounts: Vec<NamedMount>,
     /// Problems outside of `mounts:`.
@@ -141,14 +144,15 @@ pub(crate) fn parse(path: PathBuf, text: String) -> ConfigFile {
 }
 
 fn read_root(file: &mut ConfigFile, root: &Node) {
-    let ConfigFile { path, single, defaults, create, mounts, problems, .. } = file;
+    let ConfigFile { path, single, defaults, create, new_files, mounts, problems, .. } = file;
     let (base, mut rules_at) = (path.parent(), None);
     for (key, value) in pairs(root, "the sections of a configuration file", problems) {
         match key.text().unwrap_or_default() {
             "mount" => *single = read_options(pairs(value, "options and their values", problems), &[], None, problems),
             "defaults" => *defaults = read_options(pairs(value, "options and their values", problems), &[], base, problems),
             "create" => {
-                *create = create::rules(value, problems);
+                let rules = create::rules(value, problems);
+                (*create, *new_files) = (rules.datasets, rules.files);
                 rules_at = Some(key.at);
             }
             "mounts" => {
@@ -199,7 +203,14 @@ fn mount(key: &Node, value: &Node, base: Option<&Path>) -> NamedMount {
     };
     let source = path("source", "the file or directory to mount, with :/GROUP after a file for one group");
     let mountpoint = path("at", "the mountpoint");
-    let create = value_of("create").map(|rules| create::rules(rules, &mut problems)).unwrap_or_default();
+    let create = value_of("create").map(|rules| (rules.at, create::rules(rules, &mut problems)));
+    let create = create.map(|(at, rules)| {
+        if !rules.files.is_empty() {
+            problems.push(Problem::new(at, "a mount makes no HDF5 files; rules for these belong to the section 'create' of the file"));
+        }
+        rules.datasets
+    });
+    let create = create.unwrap_or_default();
     NamedMount {
         name,
         at: key.at,

@@ -64,7 +64,10 @@ const EXAMPLES: [(&str, &[&str]); 22] = [
             "h5dir write --npy --from image.npy data.h5:/run1/image",
         ],
     ),
-    ("create", &["h5dir create new.h5", "h5dir create --log run.h5", "h5dir create --log --log-format=released run.h5"]),
+    (
+        "create",
+        &["h5dir create new.h5", "h5dir create --strategy=page --persist-free-space --user-block=4K new.h5", "h5dir create --log run.h5"],
+    ),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),
     ("tx", &["h5dir tx begin --peers 2 iod:runs step7", "h5dir tx status iod:runs step7", "h5dir tx abort iod:runs step7"]),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
@@ -82,7 +85,7 @@ const EXAMPLES: [(&str, &[&str]); 22] = [
 ];
 
 /// Options that few need: in the manual and in `--help`, not in `-h`.
-const RARE: [&str; 10] = [
+const RARE: [&str; 11] = [
     "stay-awake",
     "attr-timeout",
     "entry-timeout",
@@ -93,6 +96,7 @@ const RARE: [&str; 10] = [
     "modes",
     "vds-missing",
     "metrics-interval",
+    "log",
 ];
 
 /// The command line with its whole help.

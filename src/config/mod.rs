@@ -8,6 +8,7 @@
 //! help      the screen of h5dir, examples    side_args, iod_args  arguments of some commands
 //! yaml      nodes with their places              problem  a place and what is wrong there
 //! layers    the sources of the options           catalog  files of the machine and the user
+//! new_files, new_file_args  properties of new HDF5 files
 //! applicable  options without effect on a source
 //! resolve   merges, applies defaults, checks     effective, schema  for config show and editors
 //! ```
@@ -28,6 +29,8 @@ pub(crate) mod help;
 pub(crate) mod iod_args;
 pub(crate) mod layers;
 pub(crate) mod memory;
+pub(crate) mod new_file_args;
+pub(crate) mod new_files;
 pub(crate) mod options;
 pub(crate) mod problem;
 pub(crate) mod resolve;

@@ -2,6 +2,7 @@
 
 use super::create;
 use super::file::{FILE_KEYS, MOUNT_KEYS};
+use super::new_file_args::{NewFileOptions, SharedMessages};
 use super::options::{LongOptions, choices};
 use super::value::{Containers, ExternalFiles, Group, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, Version};
 use clap::{Arg, ArgAction, CommandFactory};
@@ -119,6 +120,12 @@ fn value(arg: &Arg) -> Value {
     if id == TypeId::of::<User>() || id == TypeId::of::<Group>() {
         return json!({"type": ["integer", "string"], "minimum": 0});
     }
+    if id == TypeId::of::<u16>() {
+        return json!({"type": "integer", "minimum": 1, "maximum": 32_767});
+    }
+    if id == TypeId::of::<SharedMessages>() {
+        return json!({"type": "string", "minLength": 1});
+    }
     if id == TypeId::of::<std::path::PathBuf>() {
         return json!({"type": "string", "minLength": 1});
     }
@@ -137,7 +144,9 @@ fn rule() -> Value {
         "profile" => json!({"type": "string", "description": "Of layout sparse: map, filter, structured"}),
         _ => json!({"type": "string", "description": "As user.h5dir.layout"}),
     };
-    let properties: Map<String, Value> = create::KEYS.iter().map(|key| ((*key).to_owned(), property(key))).collect();
+    let command = NewFileOptions::command();
+    let of_files = command.get_arguments().filter_map(|arg| Some((arg.get_long()?.to_owned(), option(arg))));
+    let properties: Map<String, Value> = create::KEYS.iter().map(|key| ((*key).to_owned(), property(key))).chain(of_files).collect();
     json!({"type": "object", "additionalProperties": false, "required": ["pattern"], "properties": properties})
 }
 

@@ -99,6 +99,14 @@ pub trait Edit: Send + Sync {
         self.set_size(id, size)
     }
 
+    /// Sets the extent of a dataset, elements a dimension, within its maximum; each element keeps
+    /// its coordinates, those that come read as the fill value (H5Dset_extent). Errors: `EINVAL`
+    /// for another rank, `EFBIG` past the maximum, `EPERM` for storage that has one extent, `EBUSY`
+    /// while a form of it is written.
+    fn set_extent(&self, _id: ObjectId, _dims: &[u64]) -> Result<()> {
+        Err(Error::refused(libc::EOPNOTSUPP, "the container does not change the extents of datasets"))
+    }
+
     /// Does most of the work of [`Edit::change_dataset`] with [`Elements::Kept`] beforehand, while
     /// other operations continue; false if there is none to do. The caller holds the object, and
     /// calls [`Edit::end_preparation`] after the change. A change of the elements between the two

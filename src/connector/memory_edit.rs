@@ -1,6 +1,8 @@
 //! Changes of the in-memory model: what [`Edit`] says, as plainly as it can be done.
 
+use super::Connector as _;
 use super::edit::{Allocate, Edit, Elements, NewReference, Taken};
+use super::extent::check_extent;
 use super::maps::EditMaps;
 use super::memory::{MemoryConnector, MemoryObject, Rows, State};
 use super::memory_value::MemoryValue;
@@ -206,6 +208,16 @@ impl Edit for MemoryConnector {
             }
             Ok(())
         })
+    }
+
+    fn set_extent(&self, id: ObjectId, dims: &[u64]) -> Result<()> {
+        let now = self.dataset(id)?;
+        let there = now.shape.dims().unwrap_or_default();
+        check_extent(there, &now.shape.max(), now.datatype.element_size(), dims)?;
+        if there.get(1..) != dims.get(1..) {
+            return Err(no(libc::EOPNOTSUPP, "only the first dimension of the model's datasets changes"));
+        }
+        self.set_size(id, dims.iter().fold(now.datatype.element_size(), |n, d| n.saturating_mul(*d)))
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {

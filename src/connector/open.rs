@@ -1,5 +1,6 @@
 //! Opening a container: what to open and how, and the trait of a kind of container.
 
+use super::new_file::NewFile;
 use super::shared::Shared;
 use super::transactions::TransactionUse;
 use super::versions::{Collected, Collection, VersionName};
@@ -239,8 +240,8 @@ pub trait Kind: Sync {
         Err(OpenError::Remote { path: options.target.clone(), message: "it is no prefix of an object store".into() })
     }
 
-    /// Creates an empty container at `path`. `earliest`: in the oldest format.
-    fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError>;
+    /// Creates an empty container at `path`.
+    fn create(&self, path: &Path, new: &NewFile) -> Result<(), OpenError>;
 
     /// Recovers the container at `path` after an interrupted writer; returns a sentence. Calls
     /// `confine` with the directories that it uses before it reads the container.

@@ -232,6 +232,10 @@ fn shape(d: &Now, spec: &DatasetSpec, datatype: &Datatype) -> Result<(Extent, Ve
     } else if size == d.element_size() || d.size == 0 || !counted {
         (d.creation.extent, d.creation.dims.clone())
     } else {
+        if !d.is_untyped() && !d.blank {
+            let reason = format!("its elements have {} bytes, not {size}: give the shape as well, in user.h5dir.dataset", d.element_size());
+            return Err(invalid(reason));
+        }
         let mut dims = d.creation.dims.clone();
         let last = dims.last_mut().ok_or_else(|| invalid(format!("one element of {} bytes is none of {size}", d.element_size())))?;
         let bytes = last.saturating_mul(d.element_size());
@@ -241,6 +245,11 @@ fn shape(d: &Now, spec: &DatasetSpec, datatype: &Datatype) -> Result<(Extent, Ve
         *last = bytes / size;
         (d.creation.extent, dims)
     };
+    if spec.only_blank && !d.blank {
+        let reason =
+            format!("shape {dims:?} is not one that {:?} grows or shrinks to: user.h5dir.reshape gives the bytes it", d.creation.dims);
+        return Err(invalid(reason));
+    }
     let bytes = if extent == Extent::Null { Some(0) } else { reshaped(&dims) };
     if counted && bytes != Some(d.size) && !d.blank {
         let have = d.size;

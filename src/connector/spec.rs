@@ -53,6 +53,8 @@ pub struct DatasetSpec {
     pub profile: Option<String>,
     /// Elements with the fill value become undefined, where the layout has undefined elements.
     pub undefine_fill: bool,
+    /// The shape is that of a dataset without elements: it does not give other meaning to bytes.
+    pub only_blank: bool,
     /// A layout that the container does not have becomes the nearest one that it has.
     pub converts_layout: bool,
     /// Newlines inside the strings that the file's lines are.

@@ -158,6 +158,12 @@ impl Environment {
         self.chunk_files.clear();
     }
 
+    /// Drops the decoded chunks of a dataset whose chunks have other numbers now.
+    pub(crate) fn forget_decoded_of(&self, dataset: DatasetKey) {
+        self.cache.forget(dataset);
+        self.chunk_files.forget(dataset);
+    }
+
     /// Drops every chunk of a deleted dataset, dirty ones too: its address may be reused.
     pub(crate) fn forget(&self, dataset: DatasetKey) {
         self.dirty.forget(dataset);

@@ -248,7 +248,8 @@ impl Transaction {
 
     /// Writes the superblock as `root` encodes it now, and syncs. Called after a commit.
     pub fn publish_root(&self, root: EncodeRoot<'_>) -> io::Result<()> {
-        let root = root(self.state.read().recorded_eof, 0)?;
+        let eof = self.state.read().recorded_eof;
+        let root = root(eof, 0)?;
         self.publish(&root.settled, root.offset).map_err(|failed| {
             self.failed.fetch_or(failed.fatal, Ordering::AcqRel);
             failed.error
@@ -265,7 +266,8 @@ impl Transaction {
         let mut journal = self.journal.lock();
         let _idle = self.background.wait();
         if !self.has_failed() {
-            let _ = self.driver.set_len(self.state.read().recorded_eof);
+            let eof = self.state.read().recorded_eof;
+            let _ = self.driver.set_len(eof);
         }
         journal.take();
         let _ = self.place.remove();

@@ -60,15 +60,15 @@ impl HostFile {
         })
     }
 
-    /// Creates the file `path`, which must not exist, with the content `bytes`, and makes it
-    /// durable.
-    pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    /// Creates the file `path`, which must not exist, with the content `bytes` after `before` bytes
+    /// of zeros, and makes it durable.
+    pub fn create(path: &Path, before: u64, bytes: &[u8]) -> io::Result<()> {
         check_name(path)?;
         let Resolved { directory, name, .. } = Resolved::new_name(path)?;
         let name = name.as_os_str();
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let file = PosixFile::from_file(directory.open_file(name, flags, Mode::from_bits_truncate(0o666))?)?;
-        let written = file.write_at(bytes, 0).and_then(|()| file.sync()).and_then(|()| directory.sync());
+        let written = file.write_at(bytes, before).and_then(|()| file.sync()).and_then(|()| directory.sync());
         if written.is_err() && directory.entry(name)?.is_some_and(|e| file.status().is_ok_and(|s| s.identity == e.status.identity)) {
             // Removes an incomplete file.
             let _ = directory.remove(name);

@@ -88,15 +88,18 @@ impl ChangeLog {
 
     /// An attribute of `id` changed; `before` is from [`ChangeLog::size_before`]. That is no change
     /// of content, as a program that copies a file sets its times first. But a fact may have
-    /// changed the size.
-    pub fn attribute_changed(&self, id: ObjectId, before: Option<u64>, invalidate: &mut Invalidate) {
+    /// changed the size: `Some` if it did.
+    pub fn attribute_changed(&self, id: ObjectId, before: Option<u64>, invalidate: &mut Invalidate) -> Option<u64> {
         self.mounted.cut_names.forget(Names::Attributes(id));
-        if before.is_some() && self.size(id) != before {
-            return self.changed(&[id], invalidate);
+        let size = before.and_then(|_| self.size(id)).filter(|size| Some(*size) != before);
+        if size.is_some() {
+            self.changed(&[id], invalidate);
+            return size;
         }
         self.mounted.note_uncommitted();
         self.times.set(id, SystemTime::now(), |_| {});
         self.namespace.invalidate_views(id, invalidate);
+        None
     }
 
     /// Sets times: in the object, in seconds, where it records them, and until the mount ends.

@@ -59,6 +59,8 @@ impl ContainerFs {
     pub fn of_container(container: OpenContainer, root: ObjectId, prefix: Vec<Vec<u8>>, spec: MountSpec) -> Self {
         let mounted = Arc::new(Mounted::new(container, prefix, spec));
         let namespace = Arc::new(Namespace::new(mounted.clone(), root));
+        let names = Arc::downgrade(&namespace);
+        mounted.name_objects(Box::new(move |id| names.upgrade()?.path_of(id)));
         let times = Arc::new(Times::default());
         let stat = Arc::new(Stat::new(mounted.clone(), namespace.clone(), times.clone()));
         let changes = Arc::new(ChangeLog::new(mounted.clone(), namespace.clone(), times));

@@ -7,6 +7,17 @@ use std::ops::Range;
 /// All pages of a file.
 pub const ALL_PAGES: Range<u64> = 0..i64::MAX as u64;
 
+/// The end of a file that grew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grown {
+    /// The file.
+    pub ino: Ino,
+    /// Offset of its last byte.
+    pub last: u64,
+    /// That byte.
+    pub byte: u8,
+}
+
 /// What the kernel must drop after a change, because its copy is stale.
 #[derive(Debug, Default)]
 pub struct Invalidate {
@@ -19,6 +30,9 @@ pub struct Invalidate {
     pub names: Vec<(Ino, Vec<u8>)>,
     /// Attributes to drop before the answer.
     pub attributes: Vec<Ino>,
+    /// Files that grew, for the kernel before the answer: in copy_file_range(2) it uses the size
+    /// that it has without asking.
+    pub grown: Vec<Grown>,
     /// A write that bypassed the page cache. Its pages are dropped first, then the guard, then the
     /// write is answered.
     pub guard: Option<PageGuard>,

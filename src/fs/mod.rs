@@ -36,9 +36,9 @@ mod views;
 mod xattr;
 
 pub use crate::present::{FACT_NAMES, Node as JsonTree, build_npy_header};
-pub use done::{Done, Invalidate};
+pub use done::{Done, Grown, Invalidate};
 pub use namespace::is_of_object;
-pub use open::open;
+pub use open::{NewFile, SHARED_MESSAGES, Strategy, open};
 pub use operations::{KernelMemory, Operations};
 pub use spec::{ExternalPolicy, MountSpec, OpenError};
 pub use types::{

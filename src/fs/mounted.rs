@@ -10,14 +10,14 @@ use super::spec::{ExternalPolicy, MountSpec};
 use super::types::{CloseError, Errno, FsResult, Statfs, Version};
 use super::views::{Buffers, Context, Host};
 use crate::base::Error;
-use crate::base::escape::escaped;
+use crate::base::escape::{escaped, escaped_bytes};
 use crate::base::locks::Mutex;
 use crate::connector::edit::Edit;
 use crate::connector::open::{Backing, FreeSpace, OpenContainer};
 use crate::connector::{Connector, Follow, ObjectId};
 use foldhash::{HashSet, HashSetExt};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Units of `st_blocks`, bytes.
 pub const BLOCK_BYTES: u64 = 512;
@@ -25,6 +25,9 @@ pub const BLOCK_BYTES: u64 = 512;
 const POSTPONED_INTERVALS_MAX: u32 = 5;
 /// Objects whose failure was logged once.
 const LOGGED_OBJECTS_MAX: usize = 10_000;
+
+/// A path of an object in the container, by link names; `None`: the kernel knows none.
+pub type PathOf = dyn Fn(ObjectId) -> Option<Vec<Vec<u8>>> + Send + Sync;
 
 /// Topic of a log line that is written once for each object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,6 +65,7 @@ pub struct Mounted {
     /// Files that are open.
     pub open_files: AtomicU64,
     buffers: Buffers,
+    path_of: OnceLock<Box<PathOf>>,
     backing: Backing,
     free_space: Option<FreeSpace>,
     logged: Mutex<HashSet<(ObjectId, Logged)>>,
@@ -100,6 +104,7 @@ impl Mounted {
             buffers,
             backing,
             free_space,
+            path_of: OnceLock::new(),
             logged,
             uncommitted,
             commit_error: Mutex::default(),
@@ -168,6 +173,20 @@ impl Mounted {
         if self.ended.load(Ordering::Acquire) { Err(Errno(libc::EROFS)) } else { Ok(edit) }
     }
 
+    /// Sets how log lines find the path of an object; only the first call counts.
+    pub fn name_objects(&self, path_of: Box<PathOf>) {
+        let _ = self.path_of.set(path_of);
+    }
+
+    /// The container, with the path of an object in it if the kernel knows one: `FILE:/PATH`.
+    fn title(&self, id: Option<ObjectId>) -> String {
+        let file = escaped(&self.spec.file);
+        let names = id.and_then(|id| self.path_of.get()?(id)).filter(|names| !names.is_empty());
+        let path =
+            names.map(|names| [b":/", self.prefix.iter().chain(&names).cloned().collect::<Vec<_>>().join(&b'/').as_slice()].concat());
+        format!("{file}{}", escaped_bytes(&path.unwrap_or_default()))
+    }
+
     /// Logs a failure, once per object.
     pub fn log_failure(&self, id: Option<ObjectId>, e: &Error) {
         if id.is_some_and(|id| !self.is_first(id, Logged::Failure)) {
@@ -175,8 +194,8 @@ impl Mounted {
         }
         let at = id.map(|id| format!(" (object at {id:#})")).unwrap_or_default();
         match e {
-            Error::Refused { .. } => tracing::warn!("{}: {e}{at}", escaped(&self.spec.file)),
-            _ => tracing::error!("{}: {e}{at}", escaped(&self.spec.file)),
+            Error::Refused { .. } => tracing::warn!("{}: {e}{at}", self.title(id)),
+            _ => tracing::error!("{}: {e}{at}", self.title(id)),
         }
     }
 
@@ -270,6 +289,8 @@ impl Mounted {
         let Some(edit) = self.connector.edit() else { return Ok(()) };
         self.long_facts.end();
         edit.close().map_err(|e| CloseError {
+            // The part of a transaction is published when it is finished, not by unmounting.
+            is_unfinished: self.spec.transaction.is_some() && matches!(e, Error::Refused { .. }),
             errno: if let Error::Io { errno, .. } | Error::Request { errno, .. } = &e { Errno(*errno) } else { errno(&e) },
             message: format!("the last changes of {} could not be written: {e}", escaped(&self.spec.file)),
         })

@@ -12,6 +12,7 @@ pub use crate::connector::check::{Checked, Finding, Problem, Progress};
 use crate::connector::edit::Edit;
 use crate::connector::log::EditLog;
 pub use crate::connector::log::{CompactProgress, Compacted, LogPart, LogValue, LogVisitor};
+pub use crate::connector::new_file::{NewFile, SHARED_MESSAGES, Strategy};
 pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, Stamp, UsedDirectory, temporary_directory};
 pub use crate::connector::open::{FileDriver, Found, ObjectError, Objects, Version};
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
@@ -258,9 +259,9 @@ pub fn show(container: OpenContainer, spec: MountSpec) -> Result<Arc<dyn Operati
     Ok(if has_trees { Arc::new(TreesFs::new(shown)) } else { Arc::new(shown) })
 }
 
-/// Creates an empty container at `path`. `earliest`: in the oldest format.
-pub fn create(path: &Path, earliest: bool) -> Result<(), OpenError> {
-    kinds::of(path).create(path, earliest)
+/// Creates an empty container at `path`.
+pub fn create(path: &Path, new: &NewFile) -> Result<(), OpenError> {
+    kinds::of(path).create(path, new)
 }
 
 /// Makes a log in the container, in which new datasets are by default. `released`: as the released

@@ -128,6 +128,8 @@ pub struct OpenMode {
 pub struct CloseError {
     /// The errno of the system, `EIO` for anything else.
     pub errno: Errno,
+    /// The changes are the part of a peer of a transaction that was not finished.
+    pub is_unfinished: bool,
     /// One sentence.
     pub message: String,
 }

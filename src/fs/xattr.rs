@@ -28,7 +28,7 @@ const LINKS_MAX: usize = 1 << 10;
 /// Facts that follow from others and cannot be set; those of a copy may differ.
 const DESCRIPTIVE: [&str; 8] = ["external", "index", "key", "log", "offset", "progress", "storage", "value"];
 /// Facts that define an object.
-const SETTABLE: [&str; 14] = [
+const SETTABLE: [&str; 15] = [
     "chunks",
     COMMENT,
     "dataset",
@@ -41,6 +41,7 @@ const SETTABLE: [&str; 14] = [
     "map",
     "maxshape",
     "profile",
+    "reshape",
     "shape",
     "types",
 ];

@@ -50,6 +50,8 @@ pub enum EndFailure {
     Changes(i32),
     /// A panic while the file was closed.
     Panic,
+    /// The changes were the part of a peer of a transaction that was not finished.
+    Unfinished,
 }
 
 impl EndFailure {
@@ -58,6 +60,7 @@ impl EndFailure {
         let (kind, errno) = match self {
             EndFailure::Changes(errno) => (1, errno),
             EndFailure::Panic => (2, 0),
+            EndFailure::Unfinished => (3, 0),
         };
         let ([a, b, c], [e, f, g, h]) = (MAGIC, errno.to_le_bytes());
         [a, b, c, kind, e, f, g, h]
@@ -70,6 +73,7 @@ impl EndFailure {
             _ if [a, b, c] != MAGIC => None,
             1 => Some(EndFailure::Changes(i32::from_le_bytes([e, f, g, h]))),
             2 => Some(EndFailure::Panic),
+            3 => Some(EndFailure::Unfinished),
             _ => None,
         }
     }
@@ -455,6 +459,7 @@ mod tests {
         for (sent, want) in [
             (&EndFailure::Changes(libc::EIO).encode()[..], Some(EndFailure::Changes(libc::EIO))),
             (&EndFailure::Panic.encode(), Some(EndFailure::Panic)),
+            (&EndFailure::Unfinished.encode(), Some(EndFailure::Unfinished)),
             (b"\x1b[2J\x1b]0;owned\x07the disk is full\n", None),
             (b"h5\x01\x07aaaa", None),
             (b"h5\x01", None),

@@ -7,7 +7,7 @@ use super::passthrough::Passthrough;
 use super::reply::{errno, file_attr, ino, open_flags, open_mode, reply_empty};
 use crate::base::metrics;
 use crate::fs::page_guard::PageGuard;
-use crate::fs::{Attr, Caller, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Opened, Operations, Sight};
+use crate::fs::{Attr, Caller, Done, Entry, Errno, FsResult, Grown, Handle, Ino, Invalidate, OpenMode, Opened, Operations, Sight};
 use fuser::{
     FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
     ReplyWrite, Request,
@@ -112,12 +112,24 @@ impl Served {
         }
     }
 
+    /// Has the kernel take over the sizes of files that grew: a byte that is stored past the end of
+    /// a file moves that.
+    fn grow(&self, files: &[Grown]) {
+        let Some(kernel) = self.kernel.get() else { return };
+        for Grown { ino, last, byte } in files {
+            if let Err(e) = kernel.store(INodeNo(ino.0), *last, &[*byte]) {
+                tracing::debug!("the kernel keeps the size of inode {ino:?}: {e}");
+            }
+        }
+    }
+
     /// Has the kernel drop what a change made stale; returns the guard of a write, whose pages must
     /// be dropped before the answer.
     pub(super) fn invalidate(&self, invalidate: Invalidate) -> Option<PageGuard> {
         self.pages.drop_later(invalidate.pages);
         self.pages.drop_names(invalidate.names);
         invalidate.pages_before_answer.into_iter().for_each(|(n, range)| self.pages.drop_now(n, range));
+        self.grow(&invalidate.grown);
         self.drop_attributes(&invalidate.attributes);
         invalidate.guard
     }

@@ -13,6 +13,7 @@ use super::gc::state::Floor;
 use super::objects::{Objects, failed};
 use super::origin::{label, now, uuid};
 use super::record::LABEL_MAX;
+use super::rules::{Rule, keeps};
 use super::snapshot::Pinned;
 use super::{keys, sealed};
 use crate::base::locks::Mutex;
@@ -182,7 +183,7 @@ impl Lease {
             held.name.as_ref().map(|_| held.session)
         };
         match session {
-            Some(session) if !self.is_valid() && is_on(Rule::FloorBeforeCommit) => self.write(objects, base, session, 0),
+            Some(session) if !self.is_valid() && keeps(Rule::FloorBeforeCommit) => self.write(objects, base, session, 0),
             _ => Ok(()),
         }
     }
@@ -190,7 +191,7 @@ impl Lease {
     /// Called when record `version` was created: makes sure that it was not created in place of a
     /// record that garbage collection removed.
     pub(super) fn confirm(&self, objects: &Objects, version: u64) -> Result<()> {
-        if self.is_valid() || !is_on(Rule::FloorAfterCommit) {
+        if self.is_valid() || !keeps(Rule::FloorAfterCommit) {
             return Ok(());
         }
         let checked = check_floor(objects, version, 0);
@@ -221,43 +222,6 @@ fn check_floor(objects: &Objects, version: u64, session: u64) -> Result<()> {
 /// True if garbage collection went past a version or a session.
 fn is_stale(e: &Error) -> bool {
     matches!(e, Error::Refused { errno: libc::ESTALE, .. })
-}
-
-/// Rules that protect containers from garbage collection; tests switch them off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
-    /// A writer whose pin is over reads the floor before it commits.
-    FloorBeforeCommit,
-    /// A writer whose pin is over reads the floor after it committed.
-    FloorAfterCommit,
-    /// Deletion waits for the grace.
-    Grace,
-    /// Pins hold the floor.
-    Pins,
-    /// Tagged versions are kept.
-    Tags,
-    /// The floor is read after a tag was created.
-    FloorAfterTag,
-    /// A checkpoint of the floor is written before records are removed.
-    Checkpoint,
-    /// A commit between publishing and deletion makes older commits fail.
-    Fence,
-}
-
-#[cfg(not(test))]
-pub(super) fn is_on(_rule: Rule) -> bool {
-    true
-}
-
-#[cfg(test)]
-thread_local! {
-    /// The rule that is switched off in this thread.
-    pub(super) static SWITCHED_OFF: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
-}
-
-#[cfg(test)]
-pub(super) fn is_on(rule: Rule) -> bool {
-    SWITCHED_OFF.get() != Some(rule)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Rules of the commit protocol that a test can switch off, to see that the checks notice it.
+//! Rules of commits and of garbage collection that a test can break, to see that the checks notice
+//! it.
 //!
 //! The program always keeps all of them: [`keeps`] is constant there.
 
-/// A rule of the commit protocol.
+/// A rule of commits or of garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// A record has the hash of the one before it.
@@ -19,6 +20,22 @@ pub enum Rule {
     SessionIds,
     /// A checkpoint has all values of its version.
     Checkpoint,
+    /// A writer whose pin is over reads the floor before it commits.
+    FloorBeforeCommit,
+    /// A writer whose pin is over reads the floor after it committed.
+    FloorAfterCommit,
+    /// Garbage collection deletes after the grace.
+    Grace,
+    /// Pins hold the floor.
+    Pins,
+    /// Tagged versions are kept.
+    Tags,
+    /// The floor is read after a tag was created.
+    FloorAfterTag,
+    /// A checkpoint of the floor is written before records are removed.
+    FloorCheckpoint,
+    /// A commit between publishing and deletion makes older commits fail.
+    Fence,
 }
 
 /// True: the program keeps every rule.
@@ -43,8 +60,8 @@ pub fn keeps(rule: Rule) -> bool {
 /// Runs `f` while this thread breaks a rule.
 #[cfg(test)]
 pub fn breaking<T>(rule: Option<Rule>, f: impl FnOnce() -> T) -> T {
-    BROKEN.set(rule);
+    let outer = BROKEN.replace(rule);
     let done = f();
-    BROKEN.set(None);
+    BROKEN.set(outer);
     done
 }

@@ -289,7 +289,7 @@ pub(super) mod tests {
     fn no_request_waits_for_a_notice_to_the_kernel() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.h5");
-        crate::fs::open::create(&path, false).unwrap();
+        crate::fs::open::create(&path, &crate::fs::NewFile::default()).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[48..64].fill(0xff);
         std::fs::write(&path, bytes).unwrap();
@@ -308,7 +308,7 @@ pub(super) mod tests {
         const FILES: usize = 12;
         let dir = tempfile::tempdir().unwrap();
         for n in 0..FILES {
-            crate::fs::open::create(&dir.path().join(format!("{n}.h5")), false).unwrap();
+            crate::fs::open::create(&dir.path().join(format!("{n}.h5")), &crate::fs::NewFile::default()).unwrap();
         }
         let mut spec = spec(dir.path());
         spec.open_max = 2;

@@ -105,6 +105,9 @@ impl<'a> Editor<'a> {
     pub fn prepare_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<Option<Prepared<'a>>> {
         let parsed = parse_fact(name, text, self.connector.reference_bytes());
         let Ok(spec) = parsed.and_then(|p| p.spec(|| Ok(self.connector.dataset(id)?.datatype))) else { return Ok(None) };
+        if name == "shape" && self.next_extent(id, &spec)?.is_some() {
+            return Ok(None);
+        }
         let held = Held::new(self.edit, id);
         Ok(self.edit.prepare_change(id, &spec)?.then(|| Prepared { held }))
     }
@@ -137,8 +140,29 @@ impl<'a> Editor<'a> {
             let datatype = parse_datatype_in(text, width)?;
             return self.edit.become_datatype(id, &datatype, super::text(&datatype).as_bytes());
         }
-        let spec = parsed.spec(|| Ok(self.connector.dataset(id)?.datatype))?;
+        let mut spec = parsed.spec(|| Ok(self.connector.dataset(id)?.datatype))?;
+        if name == "shape" {
+            if let Some(dims) = self.next_extent(id, &spec)? {
+                return self.edit.set_extent(id, &dims);
+            }
+            spec.only_blank = !self.connector.dataset(id)?.is_bytes_file;
+        }
         self.edit.change_dataset(id, spec, Elements::Kept)
+    }
+
+    /// The extent that the dataset `id` gets where `spec` has a shape of its rank, within its
+    /// maximum.
+    fn next_extent(&self, id: ObjectId, spec: &DatasetSpec) -> Result<Option<Vec<u64>>> {
+        if self.connector.info(id)?.kind != ObjectKind::Dataset {
+            return Ok(None);
+        }
+        let now = self.connector.dataset(id)?.shape;
+        let max = now.max();
+        let fits = |next: &Vec<u64>| {
+            let within = next.iter().zip(&max).all(|(n, max)| max.is_none_or(|max| *n <= max));
+            !next.is_empty() && now.dims().is_some_and(|now| now.len() == next.len()) && within
+        };
+        Ok(spec.shape.clone().filter(fits))
     }
 
     /// Sets attributes with their types and shapes from a JSON list; those not named stay. Those

@@ -78,6 +78,6 @@ pub use table::{Dialect, Table, TableText};
 pub use values::{attribute_fits, attribute_raw, attribute_text};
 pub use write_selected::{Input, InputForm, WriteProgress, write_at, write_exact, write_selected};
 pub use zarr::{
-    ChunkBytes, LeftOut, NodeName, References, ZarrArray, ZarrFormat, array_document, attributes_document, consolidated_document,
-    group_document, is_dimension_only,
+    ChunkBytes, LeftOut, NOT_COORDINATES, NodeName, PhonyDimensions, References, ZarrArray, ZarrFormat, array_document,
+    attributes_document, consolidated_document, group_document, is_dimension_only, variable_name,
 };

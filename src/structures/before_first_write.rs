@@ -11,11 +11,11 @@
 //! After a writer was killed they may list space that datasets use: they are ignored then, and
 //! `h5dir recover` removes them.
 //!
-//! The next libhdf5 that changes the file writes managers of its own. h5dir leaves its own list of
-//! free space when it closes a file ([`super::free_list`]).
+//! When it closes a file, h5dir leaves managers of its own if free space persists
+//! ([`super::leave_managers`]), and else a list of free space ([`super::free_list`]).
 
 use super::free_space::Manager;
-use super::{file_space, free_list};
+use super::{file_space, free_list, leave_managers};
 use crate::base::{Address, Error, Result};
 use crate::file::space::Ranges;
 use crate::format::cache_image;
@@ -141,17 +141,15 @@ impl BeforeFirstWrite {
         Ok(extension.is_defined() && remembered(&HeaderEdit::load(store, extension)?, store, extension)?.is_some())
     }
 
-    /// Leaves a free list, and records the EOF if the file has a message for it. To be called after
-    /// the last change before the file is closed.
+    /// Leaves free-space managers if free space persists, else a free list. Records the EOF if the
+    /// file has a message for it. To be called after the last change before the file is closed.
     pub fn close(&self, store: &Store) -> Result<()> {
-        let end = free_list::leave(store)?;
-        let (Some(extension), Some(info)) = (self.extension, &self.space) else { return Ok(()) };
-        if info.version == 0 {
-            return Ok(());
-        }
+        let space = self.extension.zip(self.space.as_ref().filter(|info| info.version > 0));
+        let Some((extension, info)) = space else { return free_list::leave(store).map(drop) };
+        let (end, managers) = leave_managers::leave(store, info)?;
         store.atomically(|| {
             let mut header = HeaderEdit::load(store, extension)?;
-            clear_managers(&mut header, store, info, end);
+            set_managers(&mut header, store, info, end, managers.clone());
             header.write(store)
         })
     }
@@ -167,8 +165,12 @@ impl BeforeFirstWrite {
 
 /// Changes the message to name no managers, and `eoa` as EOF.
 fn clear_managers(header: &mut HeaderEdit, store: &Store, info: &FileSpaceInfo, eoa: Address) {
+    set_managers(header, store, info, eoa, vec![Address::UNDEF; info.managers.len()]);
+}
+
+/// Changes the message to name `managers`, and `eoa` as EOF.
+fn set_managers(header: &mut HeaderEdit, store: &Store, info: &FileSpaceInfo, eoa: Address, managers: Vec<Address>) {
     let Some(i) = header.find(kind::FILE_SPACE_INFO) else { return };
-    let managers = vec![Address::UNDEF; info.managers.len()];
     let body = FileSpaceInfo { eoa, managers, ..info.clone() }.encode(store.ctx());
     // Keeps the bytes that libhdf5 writes after the message.
     let mut whole = header.body(i).to_vec();

@@ -22,6 +22,7 @@ pub(crate) mod free_list;
 pub(crate) mod free_space;
 pub mod global_heap;
 pub(crate) mod group;
+mod leave_managers;
 pub(crate) mod link_count;
 pub mod local_heap;
 pub(crate) mod order;

@@ -79,7 +79,7 @@ pub fn file(name: &str) -> Vec<u8> {
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new.h5");
-    create(&path, !generation.is_empty()).unwrap();
+    create(&path, &h5dir::connector::new_file::NewFile::of_version(!generation.is_empty())).unwrap();
     std::fs::read(path).unwrap()
 }
 

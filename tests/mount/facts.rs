@@ -102,7 +102,7 @@ fn a_dataset_becomes_what_its_facts_say() {
         let script = r#"set -e
             setfattr -n user.note -v kept b; ln b b2; exec 5<b
             setfattr -n user.h5dir.dataset -v '{"dtype":"<f8","shape":[10,20],"chunks":[5,7],"filters":["shuffle","deflate 6"],"fillvalue":-1}' a
-            setfattr -n user.h5dir.dtype -v '<f8' b; setfattr -n user.h5dir.shape -v '[20,10]' b2; setfattr -n user.h5dir.maxshape -v '[20,10]' b
+            setfattr -n user.h5dir.dtype -v '<f8' b; setfattr -n user.h5dir.reshape -v '[20,10]' b2; setfattr -n user.h5dir.maxshape -v '[20,10]' b
             setfattr -n user.h5dir.layout -v contiguous b; cmp b <(cat <&5)
             setfattr -n user.h5dir.dataset -v '{"dtype":"<u4","shape":[1000,1000],"layout":"contiguous"}' large
             for v in '[100,100]' '[333,7]' none '[1000,1]'; do setfattr -n user.h5dir.chunks -v "$v" large; done
@@ -113,7 +113,7 @@ fn a_dataset_becomes_what_its_facts_say() {
         assert_eq!(shell(&mnt, script), (true, "12\n24\n14\n".into()), "{}", mount.log());
         assert!(std::fs::read(mnt.join("a")).unwrap() == doubles && std::fs::read(mnt.join("large")).unwrap() == large);
         let refused = r#"printf 1234567890abc >e; set() { setfattr -n "user.h5dir.$1" -v "$2" e 2>/dev/null && echo "$1 $2"; }
-            set dtype '<f8'; set shape '[3]'; set shape '[14]'; set bogus 1; set dataset '{"bogus":1}'; set layout odd; set filters odd
+            set dtype '<f8'; set reshape '[3]'; set reshape '[14]'; set shape '[-1]'; set bogus 1; set dataset '{"bogus":1}'; set layout odd; set filters odd
             set dataset '{"dtype":"str","shape":[3]}'; set dtype odd; set chunks '[0]'; set fillvalue xyz; set maxshape '[3]'; cat e"#;
         assert_eq!(shell(&mnt, refused).1, "1234567890abc", "{}", mount.log());
         assert!(mount.log().contains("13 bytes are no whole number of elements of 8 bytes"), "{}", mount.log());

@@ -393,8 +393,8 @@ fn an_attribute_too_large_for_an_old_header_is_too_big_and_chunks_that_were_set_
     );
     let chunks = |fact: &str| shell(&mount, &format!("setfattr -n user.h5dir.{fact} b; getfattr --only-values -n user.h5dir.chunks b"));
     assert_eq!(chunks("maxshape -v '[100,10]'"), "[3,10]");
-    assert_eq!(chunks("shape -v '[30,20]'"), "[3,10]");
-    assert_ne!(chunks("maxshape -v '[30,20]' b; setfattr -n user.h5dir.shape -v '[600]'"), "[3,10]");
+    assert_eq!(chunks("reshape -v '[30,20]'"), "[3,10]");
+    assert_ne!(chunks("maxshape -v '[30,20]' b; setfattr -n user.h5dir.reshape -v '[600]'"), "[3,10]");
     let program = "import errno, os, sys\ntry:\n    os.setxattr(sys.argv[1], 'user.h5dir.attributes', b'[{\"name\":\"x\",\"type\":\"S65500\",\"shape\":[],\"value\":\"v\"}]')\nexcept OSError as e:\n    print(errno.errorcode[e.errno])";
     let output = Command::new("timeout").args(["60", "python3", "-c", program]).arg(mount.path("b")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "E2BIG\n");

@@ -410,7 +410,7 @@ fn attributes_are_set_and_removed() {
         assert_eq!(setxattr(&f, other, b"", 0), libc::EOPNOTSUPP, "{other}");
     }
     assert_eq!(setxattr(&w.path(".h5dir/status"), "user.x", b"", 0), libc::EPERM);
-    assert_eq!(setxattr(&w.path("rows"), "user.h5dir.shape", b"[2, 2]", 0), 0);
+    assert_eq!(setxattr(&w.path("rows"), "user.h5dir.reshape", b"[2, 2]", 0), 0);
     let sum = |script: &str| w.shell(script);
     assert_eq!(
         sum("setfattr -n user.note -v text g; getfattr --only-values -n user.note g; getfattr --only-values -n user.units fixed"),

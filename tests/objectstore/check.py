@@ -5,6 +5,7 @@ import contextlib
 import glob
 import hashlib
 import http.client
+import json
 import os
 import re
 import shutil
@@ -36,11 +37,11 @@ def check(function):
 
 # ---- files
 
-def make_walk(path):
-    """1,000 datasets, half of them compressed, each with an attribute."""
+def make_walk(path, count=1000):
+    """Datasets, half of them compressed, each with an attribute."""
     rng = np.random.default_rng(1)
     with h5py.File(path, "w") as f:
-        for i in range(1000):
+        for i in range(count):
             packed = {} if i % 2 else {"chunks": (500,), "compression": "gzip"}
             f.create_dataset(f"g{i % 10}/d{i:03}", data=rng.random(2000), **packed).attrs["units"] = "m"
 
@@ -637,6 +638,63 @@ def s3_takes_credentials_from_environment_and_profiles(b):
         assert done.returncode == 3, done.stderr
     finally:
         moto.close()
+
+
+# Values of all arrays of references, by their sums and dimensions; argv: the references, options of the remote file system.
+REFERENCES_READER = """
+import importlib.util, json, sys, warnings
+warnings.filterwarnings("ignore")
+import fsspec, numpy, xarray, zarr
+text, protocol, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+remote = {"remote_protocol": protocol, "remote_options": {**options, "asynchronous": True}}
+fs = fsspec.filesystem("reference", fo=text, asynchronous=True, **remote)
+root = zarr.open_group(zarr.storage.FsspecStore(fs, read_only=True, path=""), mode="r", zarr_format=2, use_consolidated=False)
+found = {name[:-8]: root[name[:-8]][()] for name in fs.references if name.endswith("/.zarray")}
+found = {name: (float(numpy.sum(a)), list(a.shape), dict(root[name].attrs).get("units")) for name, a in found.items()}
+data = xarray.open_dataset("reference://", engine="zarr", group="g1", chunks=None, backend_kwargs={
+    "storage_options": {"fo": text, **remote}})
+found["xarray"] = (float(sum(data[name].values.sum() for name in data)), [len(data)], data["d001"].units)
+assert importlib.util.find_spec("h5py") is None and "h5py" not in sys.modules
+print(json.dumps(found))
+"""
+
+
+@check
+def references_of_urls_are_read_without_hdf5(b):
+    path = b.file("few.h5", make_walk, 40)
+    with h5py.File(path) as f:
+        want = {}
+        f.visititems(lambda name, d: want.update({name: (d[()].sum(), list(d.shape), d.attrs["units"])}) if isinstance(d, h5py.Dataset) else None)
+        want["xarray"] = (sum(d[()].sum() for d in f["g1"].values()), [len(f["g1"])], "m")
+    python = os.path.join(sys.prefix, "references/bin/python")
+
+    def read_by(text, protocol, options, environment):
+        with open(os.path.join(b.folder, "references.json"), "wb") as f:
+            f.write(text)
+        assert all(v[0] == url for v in json.loads(text)["refs"].values() if isinstance(v, list))
+        done = subprocess.run([python, "-c", REFERENCES_READER, f.name, protocol, json.dumps(options)], env=environment, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+        found = json.loads(done.stdout)
+        assert found.keys() == want.keys()
+        for name, (total, shape, units) in found.items():
+            assert abs(total - want[name][0]) < 1e-6 * abs(total) and [shape, units] == list(want[name][1:]), (name, total, want[name])
+
+    url = b.url("few.h5")
+    b.server.stats()
+    text = b.ok("kerchunk", url)
+    print(f"  {b.server.stats()['requests']} requests for {len(text) >> 10} KiB of references")
+    assert json.loads(b.ok("kerchunk", path))["refs"].keys() == json.loads(text)["refs"].keys()
+    read_by(text, "http", {}, b.environment)
+    with bucket(b) as (client, environment):
+        client.upload_file(path, "bucket", "runs/few.h5")
+        url = "s3://bucket/runs/few.h5"
+        options = {"key": "AK", "secret": "SK", "endpoint_url": environment["AWS_ENDPOINT_URL"]}
+        read_by(b.ok("kerchunk", url, environment=environment), "s3", options, environment)
+        # An object that is not there, and a group of one that is.
+        done = b.run("kerchunk", "s3://bucket/none.h5", environment=environment)
+        assert done.returncode == 3 and b"404" in done.stderr and not done.stdout, done
+        refs = json.loads(b.ok("kerchunk", url + ":/g1", environment=environment))["refs"]
+        assert refs["d001/0"][0] == url and "g1/d001/0" not in refs
 
 
 @check

@@ -3,16 +3,20 @@
 
     messages_sweep.py [--bin H5DIR] [--keep FOLDER] [--seed N]
 """
+import errno
 import gzip
+import json
 import os
+import signal
 import sys
+import time
 
 import h5py
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from commands_sweep import Commands
-from harness import Tally, arguments, folder, read
+from harness import Tally, arguments, folder, mounted, read
 
 # Command, exit code, parts of the message.
 MESSAGES = [
@@ -61,7 +65,8 @@ MESSAGES = [
     ("erase --select 0:1 d.h5:/run1", 1, ["no dataset"]),
 ]
 # Options that few need: in --help only.
-RARE = ["stay-awake", "attr-timeout", "entry-timeout", "max-open", "idle-timeout", "readahead", "threads", "modes", "vds-missing", "metrics-interval"]
+RARE = ["stay-awake", "attr-timeout", "entry-timeout", "max-open", "idle-timeout", "readahead", "threads", "modes", "vds-missing", "metrics-interval",
+        "log "]
 
 
 def make(c):
@@ -77,6 +82,45 @@ def make(c):
         with open(c.path(name), "wb") as f:
             f.write(content)
     os.makedirs(c.path("m"))
+
+
+def of_mounts(c, binary, tally):
+    """What is said of mounts: refused writes, a dead daemon, a part of a transaction that was not finished."""
+    with mounted(binary, "--read-write", c.path("d.h5")) as m:
+        for _ in range(2):
+            tally.check(fails(errno.EPERM, os.truncate, f"{m}/mask", 5), "a fixed size")
+        log = read(f"{m}/.h5dir/log").decode()
+        tally.check(log.count("d.h5:/mask: only chunked datasets change their size; ") == 1 and "conv=notrunc" in log, f"log: {log}")
+        tally.check("conv=notrunc" in os.getxattr(f"{m}/mask", "user.h5dir.error").decode(), "reason of the file")
+    with mounted(binary, "--read-write", c.path("d.h5") + ":/run1") as m:
+        tally.check(fails(errno.EPERM, os.truncate, f"{m}/x", 5), "a scalar")
+        tally.check("d.h5:/run1/x: " in read(f"{m}/.h5dir/log").decode(), "log of a mounted group")
+    with mounted(binary, c.path("bad.h5")) as m:
+        tally.check(fails(errno.EIO, read, f"{m}/z"), "a damaged chunk")
+        tally.check("bad.h5:/z: " in read(f"{m}/.h5dir/log").decode(), "log of a read-only mount")
+    c.run("mount", "d.h5", "m")
+    pid = next(e["pid"] for e in json.loads(c.run("status", "--json").stdout) if e["mountpoint"] == os.path.realpath(c.path("m")))
+    os.kill(pid, signal.SIGKILL)
+    while not fails(errno.ENOTCONN, os.listdir, c.path("m")):
+        time.sleep(0.01)
+    for command in ("status", "ls"):
+        errors = c.run(command, "m").stderr.decode()
+        tally.check("daemon" in errors and "'h5dir umount' removes" in errors, f"{command} of a dead mount: {errors}")
+    tally.equal(c.run("umount", "m").returncode, 0, "umount of a dead mount")
+    c.run("create", "iod:container")
+    c.run("mount", "--read-write", "--transaction", "t,peers=2", "iod:container", "m")
+    os.mkdir(c.path("m/g"))
+    ended = c.run("umount", "m")
+    text = ended.stderr.decode()
+    tally.check(ended.returncode == 1 and "not finished" in text and "control" in text and "I/O error" not in text, f"unfinished: {text}")
+
+
+def fails(number, call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        return e.errno == number
+    return False
 
 
 def main():
@@ -95,6 +139,7 @@ def main():
         tally.equal([name for name in RARE if f"--{name}" in short], [], "rare options in the short help")
         tally.equal([name for name in RARE if f"--{name}" not in long], [], "rare options in the long help")
         tally.check("--json" not in c.ends(0, "erase", "--help")[0], "options of erase")
+        of_mounts(c, options.bin, tally)
         tally.check(not os.path.ismount(c.path("m")), "nothing is mounted")
     tally.finish()
 

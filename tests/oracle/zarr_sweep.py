@@ -253,6 +253,42 @@ def netcdf_c(path, rng):
         f.version = np.int32(3)
 
 
+def unnamed(path, rng):
+    """Dimensions without scales, and with some, in groups; a variable that has the name of a dimension."""
+    with h5py.File(path, "w") as f:
+        f["b"], f["a"], f["s"], f["c"], f["words"] = np.zeros((3, 4)), rng.random((4, 4, 3)), 1.0, np.zeros(7), ["a", "b"]
+        f["x"] = np.arange(7.0)
+        f["x"].make_scale("x")
+        f["d"], f["e"] = np.arange(7), np.arange(7.0)
+        f["e"].dims[0].attach_scale(f["x"])
+        f.create_group("inner/deep")["q"] = np.zeros((3, 3))
+        f["inner/y"], f["inner/r"] = np.arange(9.0), np.zeros((3, 9))
+        f["inner/y"].make_scale("y")
+        f.create_group("a group")["k"] = np.zeros((2, 5))
+
+
+def tracked(path, rng):
+    """Dimensions without scales in groups that track the order of creation."""
+    with h5py.File(path, "w", track_order=True) as f:
+        f["b"], f["a"] = np.zeros((3, 4)), rng.random((4, 4, 3))
+        inner = f.create_group("inner", track_order=True)
+        inner["u"], inner["o"] = np.zeros((5, 6)), np.zeros((6, 6))
+        f.create_group("first", track_order=True)["w"] = np.zeros(2)
+
+
+def colliding(path, rng):
+    """Variables that have names of dimensions, and are not their coordinates."""
+    import netCDF4
+    with netCDF4.Dataset(path, "w") as f:
+        f.createDimension("x", 6), f.createDimension("y", 3), f.createDimension("t", None)
+        f.createVariable("x", "f8", ("y",))[:] = rng.random(3)
+        f.createVariable("v", "i4", ("y", "x"))[:] = 1
+        f.createVariable("t", "f8", ("t", "x"))[:4] = 2
+        g = f.createGroup("inner")
+        g.createDimension("z", 2)
+        g.createVariable("z", "f4", ("x", "z"))[:] = 5
+
+
 def equal_datasets(t, got, want, what):
     try:
         xarray.testing.assert_identical(want, got)
@@ -269,23 +305,66 @@ def equal_datasets(t, got, want, what):
 
 def datasets(t, options, place, rng):
     """xarray opens a view as it opens the file."""
-    for name, write in (("xarray.nc", netcdf), ("netcdf.nc", netcdf_c), ("masked.nc", masked)):
+    for name, write in (("xarray.nc", netcdf), ("netcdf.nc", netcdf_c), ("masked.nc", masked), ("unnamed.h5", unnamed), ("tracked.h5", tracked),
+                        ("colliding.nc", colliding)):
         path = os.path.join(place, name)
         write(path, rng)
         with harness.mounted(options.bin, path) as point:
             for view in FORMATS:
                 top = f"{point}/.h5dir/{view}"
-                for group in ("/", "inner") if name == "netcdf.nc" else ("/",):
-                    for decode in (True, False):
+                with h5py.File(path) as f:
+                    groups = ["/"] + [group for group in ("inner", "inner/deep", "a group", "first") if group in f]
+                for group in groups:
+                    for decode, whole in ((True, True), (True, False), (False, False)):
                         more = {"decode_cf": decode, "group": group}
-                        want = xarray.open_dataset(path, engine="h5netcdf", **more).load()
-                        got = xarray.open_zarr(top, consolidated=False, zarr_format=FORMATS[view], chunks=None, **more).load()
-                        equal_datasets(t, got, want, f"{name} {view} {group} decode={decode}")
+                        want = xarray.open_dataset(path, engine="h5netcdf", phony_dims="sort", **more).load()
+                        got = xarray.open_zarr(top, consolidated=whole, zarr_format=FORMATS[view], chunks=None, **more).load()
+                        equal_datasets(t, got, want, f"{name} {view} {group} decode={decode} consolidated={whole}")
         text = os.path.join(place, name + ".json")
         subprocess.run([options.bin, "kerchunk", path, "-o", text], check=True)
         got = references(t, "/", text, place)
         if got is not None:
-            equal_datasets(t, got, xarray.open_dataset(path, engine="h5netcdf").load(), f"{name} by references")
+            equal_datasets(t, got, xarray.open_dataset(path, engine="h5netcdf", phony_dims="sort").load(), f"{name} by references")
+
+
+def consolidated(t, options, place):
+    """`zarr.json` of the root has what zarr-python would put there, within limits."""
+    path, copy = os.path.join(place, "unnamed.h5"), os.path.join(place, "consolidated")
+    with h5py.File(path, "a") as f:
+        f["inner/again"], f["inner/deep/up"] = h5py.SoftLink("/a group"), h5py.SoftLink("/inner")
+    with harness.mounted(options.bin, path) as point:
+        shutil.rmtree(copy, ignore_errors=True)
+        subprocess.run(["cp", "-r", f"{point}/.h5dir/zarr", copy], check=True)
+        with open(f"{copy}/zarr.json") as f:
+            ours = json.load(f)
+        zarr.consolidate_metadata(copy, zarr_format=3)
+        with open(f"{copy}/zarr.json") as f:
+            theirs = json.load(f)
+    a, b = ours.pop("consolidated_metadata"), theirs.pop("consolidated_metadata")
+    t.equal((ours, a["kind"], a["must_understand"], sorted(a["metadata"])), (theirs, b["kind"], b["must_understand"], sorted(b["metadata"])), "root")
+    t.check("inner/again/k" in a["metadata"] and "inner/deep/up" not in a["metadata"], "other names of groups")
+    for name, document in b["metadata"].items():
+        document.pop("storage_transformers", None)
+        t.equal(a["metadata"][name], document, f"consolidated {name}")
+
+    def has(what):
+        with open(f"{what}/.h5dir/zarr/zarr.json") as f:
+            return "consolidated_metadata" in json.load(f), os.path.exists(f"{what}/.h5dir/zarr2/.zmetadata")
+
+    with harness.mounted(options.bin, path + ":/inner") as point:
+        t.equal(has(point), (True, True), "a mounted group")
+    with harness.mounted(options.bin, "--read-write", path) as point:
+        t.equal(has(point), (False, False), "a writable mount")
+        os.chmod(f"{point}/inner/y", 0o600)
+    with harness.mounted(options.bin, path) as point:
+        t.equal(has(point), (False, True), "an object that only its owner reads")
+    many = os.path.join(place, "many.h5")
+    for count, wanted in ((1999, True), (2001, False)):
+        with h5py.File(many, "w") as f:
+            for i in range(count):
+                f.create_group(f"g{i}")
+        with harness.mounted(options.bin, many) as point:
+            t.equal(has(point), (wanted, wanted), f"{count} groups")
 
 
 READER = """
@@ -505,6 +584,7 @@ def main():
                 arrays(t, view, f"{point}/.h5dir/{view}", path)
                 attributes(t, view, f"{point}/.h5dir/{view}")
         datasets(t, options, place, rng)
+        consolidated(t, options, place)
         copies(t, options, place, path)
         kerchunk(t, options, place, path)
         changed(t, options, place)

@@ -490,7 +490,7 @@ mod tests {
     fn container() -> (tempfile::TempDir, Arc<Container>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f.h5");
-        open::create(&path, false).unwrap();
+        open::create(&path, &crate::fs::NewFile::default()).unwrap();
         let operations = open::open(&MountSpec::writable(&path)).unwrap();
         (dir, Arc::new(Container { operations, domain: 1 }))
     }

@@ -39,9 +39,9 @@ use crate::base::escape::escaped_bytes;
 use crate::base::remote::{container_folder, container_url, is_container, is_url};
 use crate::cli::confine::Tree;
 use crate::cli::{print_error, tree};
+use crate::config::new_files;
 use crate::config::resolve;
 use crate::config::side_args::CopyArgs;
-use crate::config::value::LibVer;
 use crate::fs::open::{Resolved, host_path};
 use crate::fs::spec::VersionName;
 use crate::fs::{MountSpec, open};
@@ -174,7 +174,8 @@ fn create<'a>(args: &CopyArgs, destination: &'a Argument, wanted: bool) -> Resul
     if !wanted || exists(destination, wanted) {
         return Ok(None);
     }
-    open::create(file, args.libver == LibVer::Earliest).map_err(|e| Failure::open("create", &e))?;
+    let new = new_files::new_file(&Default::default(), args.config.as_deref(), args.libver, file)?;
+    open::create(file, &new).map_err(|e| Failure::open("create", &e))?;
     Ok(Some(file))
 }
 

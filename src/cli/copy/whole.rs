@@ -61,7 +61,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let local = |name: &str| Argument::Local(folder.path().join(name));
         let root = |name: &str| root_of(&folder.path().join(name));
-        open::create(&folder.path().join("file"), false).unwrap();
+        open::create(&folder.path().join("file"), &crate::fs::NewFile::default()).unwrap();
         std::fs::write(folder.path().join("bytes.h5"), b"no signature").unwrap();
         let iod = || root_of(Path::new("iod:x"));
         let of = |sources: Vec<Argument>, destination, recursive| roots(sources, destination, recursive);

@@ -105,7 +105,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for name in ["a.h5", "b.h5"] {
-            open::create(&path(name), false).unwrap();
+            open::create(&path(name), &crate::fs::NewFile::default()).unwrap();
         }
         std::fs::write(path("text"), b"no signature").unwrap();
         std::fs::create_dir(path("d")).unwrap();

@@ -104,6 +104,7 @@ fn dataset(d: &DatasetInfo, reference_bytes: u8, maker: Maker) -> Result<Dataset
         layout: d.copy_layout.map(str::to_owned),
         profile: d.profile.filter(|_| d.copy_layout.is_some()).map(str::to_owned),
         undefine_fill: false,
+        only_blank: false,
         // The destination may have another layout in its place.
         converts_layout: d.copy_layout.is_some(),
         newlines: None,

@@ -22,6 +22,12 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Longest dataset that becomes one of variable-length elements, bytes.
 const PARSED_MAX: u64 = 128 << 20;
 
+/// True if the chunks of both datasets are at the same places, and encoded in the same way.
+fn stored_alike(a: &Dataset, b: &Dataset) -> bool {
+    let space = |d: &Dataset| (d.space.extent, d.space.dims.clone());
+    a.storage == b.storage && a.element_size == b.element_size && a.pipeline == b.pipeline && space(a) == space(b)
+}
+
 impl IodConnector {
     /// Makes the dataset `id` what `spec` states.
     pub(super) fn change_layout(&self, state: &mut State, id: u64, spec: &DatasetSpec, elements: Elements) -> Result<()> {
@@ -58,9 +64,6 @@ impl IodConnector {
             Kept::Form(..) if creation.dims == old.space.dims => self.undefined(state, &old)?,
             _ => ElementSet::default(),
         };
-        let same = |new: &Dataset| {
-            new.storage == old.storage && new.element_size == old.element_size && new.pipeline == old.pipeline && new.space == old.space
-        };
         state.put_dataset(id, &creation)?;
         state.change_use(old.named, creation.committed.map(|named| named.0))?;
         state.changed(id);
@@ -71,7 +74,7 @@ impl IodConnector {
             state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
         }
         match kept {
-            Kept::Chunks if same(&new) && new.pattern == old.pattern && !new.datatype.contains_reference() && !undefines => {}
+            Kept::Chunks if stored_alike(&new, &old) && new.pattern == old.pattern && !new.datatype.contains_reference() && !undefines => {}
             Kept::Chunks => self.copy_elements(state, &old, &new, creation.undefine_fill)?,
             Kept::Nothing => self.drop_elements(state, &new)?,
             Kept::Form(form, lines) => {

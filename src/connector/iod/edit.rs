@@ -66,6 +66,11 @@ impl Edit for IodConnector {
         self.set_size_as(id, Form::Main, size)
     }
 
+    fn set_extent(&self, id: ObjectId, dims: &[u64]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.change_extent(state, id, dims))
+    }
+
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {

@@ -10,6 +10,7 @@ use super::versions::number_of;
 use crate::base::remote::{container_folder, container_parent, container_url, is_container};
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
+use crate::connector::new_file::NewFile;
 use crate::connector::open::{
     Backing, ConfinedDir, ExternalPolicy, FreeSpace, Kind, Located, Objects, OpenContainer, OpenError, OpenOptions, Place, Recognized,
     UsedDirectory, temporary_directory,
@@ -190,7 +191,11 @@ impl Kind for IodContainer {
         Ok(Recognized::Other)
     }
 
-    fn create(&self, path: &Path, _earliest: bool) -> std::result::Result<(), OpenError> {
+    fn create(&self, path: &Path, new: &NewFile) -> std::result::Result<(), OpenError> {
+        if !new.is_plain() {
+            let message = "a container in an object store has no file space strategy, user block, B-trees or shared messages".into();
+            return Err(OpenError::Remote { path: path.to_owned(), message });
+        }
         let store: Arc<dyn ObjectStore> = match container_folder(path) {
             Some(folder) => Arc::new(local(path, folder, true)?),
             None => located(path, &Default::default(), true)?.store,

@@ -1,17 +1,14 @@
 //! Writing elements: chunks are changed in memory, and encoded by a commit or when many are there.
 
 use super::access::IodConnector;
-use super::dataset::{Dataset, Storage};
+use super::dataset::Dataset;
 use super::image::{Body, Change, out_of_range};
 use super::state::State;
 use crate::base::datatype::References;
 use crate::base::{Error, Result};
 use crate::dataset::chunk::image::ChunkImage;
 use crate::dataset::chunk::pieces::ChunkPieces;
-use crate::format::Context;
-use crate::format::object_header::kind;
-use crate::iod::{Key, Ranges, keys};
-use std::ops::Bound;
+use crate::iod::{Key, Ranges};
 use std::sync::Arc;
 
 /// Bytes that are zeroed at a time.
@@ -156,40 +153,9 @@ impl IodConnector {
 
     /// Sets the first dimension. Elements past it are removed.
     pub(super) fn set_rows(&self, state: &mut State, d: &Dataset, rows: u64) -> Result<()> {
-        let mut space = d.space.clone();
-        let Some(first) = space.dims.first_mut() else { return Ok(()) };
-        let old = std::mem::replace(first, rows);
-        if rows < old {
-            self.cut(state, d, rows)?;
-        }
-        state.put_header(d.id, kind::DATASPACE, &space.encode(&Context::DEFAULT))?;
-        state.changed(d.id);
-        state.touch(d.id)
-    }
-
-    /// Removes the elements from row `rows` on.
-    fn cut(&self, state: &mut State, d: &Dataset, rows: u64) -> Result<()> {
-        let Storage::Chunked(dims) = &d.storage else { return Ok(()) };
-        let Some(height) = dims.first().copied().filter(|h| *h > 0) else { return Ok(()) };
-        let (_, end) = keys::of_kind(d.id, keys::CHUNK);
-        let past = keys::chunk(d.id, &[rows.div_ceil(height)]);
-        for key in state.keys(&(Bound::Included(past.clone()), end))? {
-            self.drop_chunk(state, d, key)?;
-        }
-        if rows.is_multiple_of(height) {
-            return Ok(());
-        }
-        let inner = dims.iter().skip(1).fold(d.element_size, |n, d| n.saturating_mul(*d));
-        let keep = (rows % height).saturating_mul(inner);
-        let edge = keys::chunk(d.id, &[rows / height]);
-        for key in state.keys(&(Bound::Included(edge), Bound::Excluded(past)))? {
-            self.edit_chunk(state, d, key, false, |image, ranges| {
-                image.fill_from(keep, &d.pattern);
-                ranges.add(keep..d.grid.chunk_bytes());
-                Some(())
-            })?;
-        }
-        Ok(())
+        let mut dims = d.space.dims.clone();
+        dims.first_mut().into_iter().for_each(|first| *first = rows);
+        self.set_dims(state, d, dims)
     }
 
     /// Removes a chunk: all of it has the fill value.

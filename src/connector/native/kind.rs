@@ -8,6 +8,7 @@ use crate::base::escape::escaped;
 use crate::base::request_error::RequestError;
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
+use crate::connector::new_file::NewFile;
 use crate::connector::open::{
     Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory,
     temporary_directory,
@@ -83,8 +84,8 @@ impl Kind for Hdf5File {
         Ok(NativeConnector::open(Arc::new(driver), directory, native)?)
     }
 
-    fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError> {
-        super::create(path, earliest).map_err(|source| open_error(path, source))
+    fn create(&self, path: &Path, new: &NewFile) -> Result<(), OpenError> {
+        super::create(path, new).map_err(|source| open_error(path, source))
     }
 
     fn examine(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> Result<String, OpenError> {

@@ -279,7 +279,7 @@ mod tests {
     fn new_file() -> (tempfile::TempDir, PathBuf, PathBuf, Vec<u8>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().canonicalize().unwrap().join("f.h5");
-        create(&path, false).unwrap();
+        create(&path, &crate::connector::new_file::NewFile::default()).unwrap();
         let (whole, journal) = (std::fs::read(&path).unwrap(), path.with_file_name("f.h5.h5dir-journal"));
         (dir, path, journal, whole)
     }

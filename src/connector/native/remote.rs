@@ -4,6 +4,7 @@ use super::kind::{open_driver, recognized};
 use crate::base::remote::is_url;
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
+use crate::connector::new_file::NewFile;
 use crate::connector::open::{FileDriver, Kind, Located, Objects, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory};
 use std::io;
 use std::path::Path;
@@ -49,7 +50,7 @@ impl Kind for RemoteHdf5File {
         objects_below(options)
     }
 
-    fn create(&self, path: &Path, _earliest: bool) -> std::result::Result<(), OpenError> {
+    fn create(&self, path: &Path, _new: &NewFile) -> std::result::Result<(), OpenError> {
         Err(only_read(path))
     }
 

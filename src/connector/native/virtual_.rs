@@ -11,8 +11,8 @@ use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::dataset::environment::RawFiles;
-use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener, spend};
-use crate::dataset::layout::{Anchor, Surroundings};
+use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener};
+use crate::dataset::layout::{Anchor, SourceReads, Surroundings};
 use crate::format::message::dataspace::Dataspace;
 use crate::meta::Store;
 use std::borrow::Cow;
@@ -159,13 +159,13 @@ impl Source for DatasetSource {
         bytes.layout.mapped().is_none().then(|| bytes.store.clone())
     }
 
-    fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
-        spend((buf.len() as u64).saturating_add(SOURCE_READ))?;
-        let n = self.inner().bytes.read(&self.environment, byte_offset, buf)?;
-        if n == buf.len() {
-            Ok(())
-        } else {
-            Err(Error::corrupt("virtual dataset source", self.inner().object.header.address, "it is shorter than its extent"))
+    fn read(&self, reads: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
+        reads.spend((buf.len() as u64).saturating_add(SOURCE_READ))?;
+        let bytes = &self.inner().bytes;
+        if buf.len() as u64 > bytes.size.saturating_sub(byte_offset) {
+            let header = self.inner().object.header.address;
+            return Err(Error::corrupt("virtual dataset source", header, "it is shorter than its extent"));
         }
+        bytes.layout.read_as_source(bytes, &self.environment, reads, byte_offset, buf)
     }
 }

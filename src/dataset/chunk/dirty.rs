@@ -167,10 +167,11 @@ impl DirtyChunks {
                 tracing::error!("cannot roll back a failed change of a chunk: {e}");
             }
         }
+        // A chunk may have moved to another number: it leaves that before it comes back.
+        undo.chunks.keys().for_each(|key| drop(self.remove_chunk(*key)));
         for (key, chunk) in undo.chunks {
-            match chunk {
-                None => drop(self.remove_chunk(key)),
-                Some(chunk) => drop(self.replace_chunk(key, chunk)),
+            if let Some(chunk) = chunk {
+                self.replace_chunk(key, chunk);
             }
         }
     }
@@ -320,6 +321,20 @@ impl DirtyChunks {
             take
         });
         all
+    }
+
+    /// Gives each dirty chunk of `dataset` the number that `next` returns for its present one. One
+    /// without a next number is discarded.
+    pub(crate) fn renumber(&self, dataset: DatasetKey, next: &dyn Fn(u64) -> Option<u64>) {
+        let chunks = self.of(dataset);
+        chunks.iter().for_each(|(key, _)| self.remove(*key));
+        for (key, chunk) in chunks {
+            if let Some(chunk_number) = next(key.chunk) {
+                let key = ChunkKey { chunk: chunk_number, ..key };
+                let old = self.replace_chunk(key, chunk);
+                self.log_replaced(key, old);
+            }
+        }
     }
 
     /// Discards all dirty chunks of `dataset`.

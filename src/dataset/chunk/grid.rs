@@ -5,6 +5,7 @@
 //! are stored in full size. Numbers of elements fit 64 bits, products of them need not.
 
 use crate::base::{Address, Error, Result, limits};
+use std::ops::Range;
 
 const NAME: &str = "chunk grid";
 
@@ -117,6 +118,39 @@ impl ChunkGrid {
         scaled.iter().zip(&self.chunk_dims).map(|(&s, &c)| s.checked_mul(c)).collect()
     }
 
+    /// True if the chunk extends past `shape`.
+    pub(crate) fn is_edge_of(&self, scaled: &[u64], shape: &[u64]) -> bool {
+        let past = |((&s, &n), &c): ((&u64, &u64), &u64)| s.saturating_mul(c).saturating_add(c) > n;
+        scaled.iter().zip(shape).zip(&self.chunk_dims).any(past)
+    }
+
+    /// Calls `f` with the bytes of the chunk that lie past `shape` and in `window`, bytes of the
+    /// chunk, ascending.
+    pub(crate) fn bytes_past(
+        &self,
+        scaled: &[u64],
+        shape: &[u64],
+        window: Range<u64>,
+        f: &mut dyn FnMut(Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        let kept = |((&s, &n), &c): ((&u64, &u64), &u64)| n.saturating_sub(s.saturating_mul(c)).min(c);
+        let kept: Vec<u64> = scaled.iter().zip(shape).zip(&self.chunk_dims).map(kept).collect();
+        let Some(last) = kept.iter().zip(&self.chunk_dims).rposition(|(kept, c)| kept < c) else { return Ok(()) };
+        let mut strides = vec![self.element_size; self.rank()];
+        for i in (1..self.rank()).rev() {
+            let stride = strides.get(i).zip(self.chunk_dims.get(i)).map_or(0, |(n, c)| n.saturating_mul(*c));
+            strides.get_mut(i.saturating_sub(1)).into_iter().for_each(|s| *s = stride);
+        }
+        let dims: Vec<PastDimension> = kept
+            .iter()
+            .zip(&self.chunk_dims)
+            .zip(&strides)
+            .take(last.saturating_add(1))
+            .map(|((&kept, &count), &stride)| PastDimension { kept, count, stride })
+            .collect();
+        past(&dims, 0, &window, f)
+    }
+
     /// The chunks that a box of `count` elements from `start` intersects. `None`: the box is empty.
     /// Errors: a box outside the current extent.
     pub(crate) fn range(&self, start: &[u64], count: &[u64]) -> Result<Option<ChunkRange>> {
@@ -165,6 +199,32 @@ impl ChunkRange {
         }
         None
     }
+}
+
+/// A dimension of a chunk that extends past an extent.
+struct PastDimension {
+    /// Coordinates within the extent.
+    kept: u64,
+    /// Coordinates of the chunk.
+    count: u64,
+    /// Bytes from one to the next.
+    stride: u64,
+}
+
+/// Calls `f` with the bytes past the extent of the part of a chunk that begins at byte `base` and
+/// has these dimensions, at most as many as the rank.
+fn past(dims: &[PastDimension], base: u64, window: &Range<u64>, f: &mut dyn FnMut(Range<u64>) -> Result<()>) -> Result<()> {
+    let Some((dim, inner)) = dims.split_first() else { return Ok(()) };
+    let at = |n: u64| base.saturating_add(n.saturating_mul(dim.stride));
+    if !inner.is_empty() {
+        let first = window.start.saturating_sub(base).checked_div(dim.stride).unwrap_or(0);
+        let end = window.end.saturating_sub(base).div_ceil(dim.stride.max(1));
+        for n in first..end.min(dim.kept) {
+            past(inner, at(n), window, f)?;
+        }
+    }
+    let run = at(dim.kept).max(window.start)..at(dim.count).min(window.end);
+    if run.start < run.end { f(run) } else { Ok(()) }
 }
 
 fn product(factors: impl Iterator<Item = u64>) -> Option<u64> {
@@ -219,6 +279,26 @@ mod tests {
         assert_eq!(range.iter().collect::<Vec<_>>(), [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]);
         assert_eq!(g.range(&[3, 3], &[0, 2]).unwrap(), None);
         assert!(g.range(&[3, 3], &[8, 2]).is_err() && g.range(&[u64::MAX, 3], &[8, 2]).is_err() && g.range(&[3], &[1]).is_err());
+    }
+
+    #[test]
+    fn the_bytes_of_a_chunk_past_an_extent() {
+        let g = ChunkGrid::new(vec![10, 7, 6], vec![None; 3], vec![4, 3, 2], 3).unwrap();
+        for (scaled, shape) in [([2, 2, 2], [10, 7, 6]), ([0, 0, 0], [3, 2, 1]), ([0, 0, 1], [10, 7, 2]), ([1, 1, 0], [9, 9, 9])] {
+            let inside = |n: u64| {
+                let (element, mut rest) = ([n / 18, n / 6 % 3, n / 3 % 2], scaled.iter().zip([4, 3, 2]));
+                element.iter().zip(shape).all(|(e, shape)| rest.next().is_some_and(|(s, c)| s * c + e < shape))
+            };
+            for window in [0..72, 5..6, 17..41, 71..72] {
+                let mut got = Vec::new();
+                g.bytes_past(&scaled, &shape, window.clone(), &mut |run| {
+                    got.extend(run);
+                    Ok(())
+                })
+                .unwrap();
+                assert_eq!(got, window.filter(|n| !inside(*n)).collect::<Vec<_>>(), "{scaled:?} {shape:?}");
+            }
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::base::element_set::ElementSet;
 use crate::dataset::fill::FillPattern;
 use std::any::Any;
 use std::fmt::Debug;
+use std::ops::Range;
 
 /// A decoded chunk of any format.
 pub(crate) type Image = Box<dyn ChunkImage>;
@@ -52,8 +53,8 @@ pub(crate) trait ChunkImage: Any + Debug + Send + Sync {
     /// Zeroes `parts`, offsets and lengths, or makes their elements undefined.
     fn clear(&mut self, parts: &[(usize, usize)]);
 
-    /// Stores the fill value from `at` to the end, or makes the elements undefined.
-    fn fill_from(&mut self, at: u64, fill: &FillPattern);
+    /// Stores the fill value in the bytes `range`, or makes their elements undefined.
+    fn fill(&mut self, range: Range<u64>, fill: &FillPattern);
 
     /// The elements that were written, if the image knows them.
     fn defined(&self) -> Option<&ElementSet> {
@@ -131,9 +132,11 @@ impl ChunkImage for DenseImage {
         }
     }
 
-    fn fill_from(&mut self, at: u64, fill: &FillPattern) {
-        if let Some(tail) = usize::try_from(at).ok().and_then(|from| self.0.get_mut(from..)) {
-            fill.fill(at, tail);
+    fn fill(&mut self, range: Range<u64>, fill: &FillPattern) {
+        let len = self.0.len();
+        let end = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(len);
+        if let Some(part) = self.0.get_mut(end(range.start)..end(range.end)) {
+            fill.fill(range.start, part);
         }
     }
 

@@ -111,6 +111,10 @@ impl ChunkIndex for Index {
         })
     }
 
+    fn takes_maximum(&self, _next: &ChunkGrid) -> bool {
+        true
+    }
+
     fn estimate(&self, store: &Store) -> Result<Estimate> {
         if self.root.is_defined() { btree1::estimate(store, self.root, self.kind).map(Estimate::dense) } else { Ok(Estimate::default()) }
     }

@@ -101,6 +101,10 @@ impl ChunkIndex for Index {
         Ok(low)
     }
 
+    fn takes_maximum(&self, _next: &ChunkGrid) -> bool {
+        true
+    }
+
     fn estimate(&self, store: &Store) -> Result<Estimate> {
         Ok(Estimate::dense(self.open(store)?.map_or(0, |(tree, _)| tree.len())))
     }

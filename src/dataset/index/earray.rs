@@ -86,6 +86,10 @@ impl ChunkIndex for Index {
         self.linear.stored_run(from, most, &is_set, &mut |start, f| array.iterate_from(store, start, f))
     }
 
+    fn takes_maximum(&self, next: &ChunkGrid) -> bool {
+        Linear::new(next, 1, header::NAME, self.address).is_ok_and(|next| next.numbers_as(&self.linear))
+    }
+
     fn estimate(&self, store: &Store) -> Result<Estimate> {
         let Some((array, format)) = self.open(store)? else { return Ok(Estimate::default()) };
         array.estimate(store, &mut |e| format.is_allocated(e, store.ctx(), self.address))

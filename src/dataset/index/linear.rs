@@ -61,6 +61,11 @@ impl Linear {
         })
     }
 
+    /// True if both give each chunk the same number.
+    pub(super) fn numbers_as(&self, other: &Linear) -> bool {
+        self.order.iter().map(|d| (d.at, d.stride)).eq(other.order.iter().map(|d| (d.at, d.stride)))
+    }
+
     /// True if chunk numbers ascend in row-major order of the dataset's chunks.
     pub(super) fn is_row_major(&self) -> bool {
         // A dimension of one chunk does not matter where it is.

@@ -1,6 +1,7 @@
 //! The chunk index trait.
 
 use crate::base::Result;
+use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::chunk_record::ChunkRecord;
 use crate::meta::{Store, extent};
 use crate::structures::estimate::Estimate;
@@ -51,6 +52,12 @@ pub(crate) trait ChunkIndex: Send + Sync {
     /// Visits the structures of the index, not the chunks. `k`: K of version 1 chunk B-trees.
     fn extents(&self, _store: &Store, _k: u16, _visit: &mut extent::Visit<'_>) -> Result<()> {
         Ok(())
+    }
+
+    /// True if chunks stay where they are in the index when the maximum extent becomes that of
+    /// `next`, whose index is of the same kind.
+    fn takes_maximum(&self, _next: &ChunkGrid) -> bool {
+        false
     }
 
     /// True when every chunk of the current extent is known to be allocated, without visiting them.

@@ -7,6 +7,7 @@ mod external;
 mod log;
 mod parts;
 mod registry;
+mod source_reads;
 mod traits;
 pub mod virtual_;
 
@@ -18,6 +19,7 @@ pub(crate) use log::{
 };
 pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, new_in_log, open};
+pub(crate) use source_reads::SourceReads;
 pub use traits::{AlwaysTurn, BackgroundTurn, Front, Seek, Undecoded};
 pub(crate) use traits::{
     CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, Segment, StoredChunks, batch_len,

@@ -11,6 +11,7 @@ use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::encoded::Encoded;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::creation::NewLayout;
+use crate::dataset::layout::source_reads::SourceReads;
 use crate::filter::Pipeline;
 use crate::format::message::data_layout::DataLayout;
 use crate::format::message::dataspace::Dataspace;
@@ -80,6 +81,11 @@ pub trait Layout: Any + Send + Sync {
 
     /// Fills `buf` with the bytes from `offset`; the range lies within the dataset.
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// [`Layout::read`] for a virtual dataset of which this one is a source.
+    fn read_as_source(&self, data: &DatasetBytes, env: &Environment, _: SourceReads<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(data, env, offset, buf)
+    }
 
     /// Reads the front of `buf`, for a caller with a lock that it releases for long work.
     fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {
@@ -183,6 +189,11 @@ pub trait Layout: Any + Send + Sync {
         false
     }
 
+    /// True if all dimensions can change.
+    fn resizes_all(&self) -> bool {
+        false
+    }
+
     /// Address of a block of the dataset's raw data that ends past `limit`, if there is one.
     fn past(&self, _op: &Operation<'_>, _limit: Address) -> Result<Option<Address>> {
         Ok(None)
@@ -203,13 +214,19 @@ pub trait Layout: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Prepares a change of the first dimension to `rows`; the caller then stores the extent.
-    fn resize(&self, _op: &Operation<'_>, _rows: u64) -> Result<Option<DataLayout>> {
+    /// True if what is stored stays as it is when the maximum extent becomes `max` (`None` is
+    /// unlimited) and the layout message becomes `message` but for addresses.
+    fn takes_maximum(&self, _op: &Operation<'_>, _max: &[Option<u64>], _message: &DataLayout) -> bool {
+        false
+    }
+
+    /// Prepares a change of the extent to `next`; the caller then stores the extent.
+    fn resize(&self, _op: &Operation<'_>, _next: &[u64]) -> Result<Option<DataLayout>> {
         Err(Error::refused(libc::EPERM, "only chunked datasets can change their size"))
     }
 
-    /// Completes a resize: `op` has the new extent, `old_rows` is the old first dimension.
-    fn resized(&self, _op: &Operation<'_>, _old_rows: u64) -> Result<()> {
+    /// Completes a resize: `op` has the new extent, `old` is the one before.
+    fn resized(&self, _op: &Operation<'_>, _old: &[u64]) -> Result<()> {
         Ok(())
     }
 

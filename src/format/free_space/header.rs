@@ -14,6 +14,11 @@ pub const NAME: &str = "free-space manager";
 
 /// Section classes of a fractal heap.
 const HEAP_CLASSES: u16 = 4;
+/// Section classes of a file.
+const FILE_CLASSES: u16 = 3;
+/// Bits of an address, and largest section: what a file of the default driver can have.
+const FILE_ADDRESS_BITS: u16 = 63;
+const FILE_SECTION_BYTES_MAX: u64 = i64::MAX as u64;
 /// libhdf5 frees part of a list that is less full, percent.
 const SHRINK_PERCENT: u16 = 80;
 /// libhdf5 allocates a list larger than needed, percent.
@@ -88,6 +93,11 @@ impl Header {
             list_size: 0,
             list_allocated: 0,
         }
+    }
+
+    /// Header without sections of a manager of the file, as libhdf5 creates it.
+    pub fn of_file() -> Self {
+        Header { client: Client::File, classes: FILE_CLASSES, address_bits: FILE_ADDRESS_BITS, ..Self::of_heap(FILE_SECTION_BYTES_MAX, 0) }
     }
 
     /// Bytes of an encoded header.

@@ -6,9 +6,7 @@
 //! ```
 
 use crate::base::{Address, Result};
-#[cfg(test)]
-use crate::format::Writer;
-use crate::format::{Context, Reader};
+use crate::format::{Context, Reader, Writer};
 
 const NAME: &str = "B-tree K values message";
 const VERSION: u8 = 0;
@@ -41,7 +39,6 @@ impl BTreeK {
     }
 
     /// Encodes the exact bytes that `decode` reads, without padding.
-    #[cfg(test)]
     pub fn encode(&self, _ctx: &Context) -> Result<Vec<u8>> {
         let mut w = Writer::new();
         w.u8(VERSION).u16(self.chunk_internal).u16(self.group_internal).u16(self.group_leaf);

@@ -20,7 +20,8 @@ use crate::format::{Context, Reader, Writer};
 pub const NAME: &str = "file space info message";
 /// Number of managers of small blocks.
 pub const SMALL: usize = 6;
-const MANAGERS: usize = 12;
+/// Number of managers in version 1.
+pub const MANAGERS: usize = 12;
 const PAGE: u8 = 1;
 const ALL_PERSIST: u8 = 1;
 /// Page sizes that libhdf5 accepts, bytes.

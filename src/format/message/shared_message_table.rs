@@ -7,9 +7,7 @@
 //! H5.format.4.0, "The Shared Message Table Message".
 
 use crate::base::{Address, Result};
-#[cfg(test)]
-use crate::format::Writer;
-use crate::format::{Context, Reader};
+use crate::format::{Context, Reader, Writer};
 
 /// Name of the structure in errors.
 pub const NAME: &str = "shared message table message";
@@ -32,7 +30,6 @@ impl SharedMessageTable {
     }
 
     /// Encodes the exact bytes that `decode` reads.
-    #[cfg(test)]
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(0).addr(self.table, ctx).u8(self.indexes);

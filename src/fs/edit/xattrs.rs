@@ -2,8 +2,9 @@
 
 use crate::base::Error;
 use crate::base::escape::escaped;
+use crate::connector::Form;
 use crate::fs::changes::ChangeLog;
-use crate::fs::done::{ALL_PAGES, Invalidate};
+use crate::fs::done::{ALL_PAGES, Grown, Invalidate};
 use crate::fs::errno::errno;
 use crate::fs::mounted::Mounted;
 use crate::fs::namespace::Node;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 /// The fact that makes a directory a map.
 const MAP_FACT: &[u8] = b"user.h5dir.map";
+/// The fact that sets the extent of a dataset.
+const SHAPE_FACT: &[u8] = b"user.h5dir.shape";
 
 /// See the module's description. Callers that change something hold the lock of names alone.
 pub struct XattrEditor {
@@ -65,7 +68,8 @@ impl XattrEditor {
         if xattr::is_fact(name) {
             invalidate.attributes.push(node.ino);
             // Elements that became undefined, or their fill value, read otherwise.
-            if node.item.dataset().is_some_and(|id| self.mounted.has_undefined_elements(id)) {
+            // With another extent they are elsewhere.
+            if name == SHAPE_FACT || node.item.dataset().is_some_and(|id| self.mounted.has_undefined_elements(id)) {
                 invalidate.pages_before_answer.push((node.ino, ALL_PAGES));
             }
         }
@@ -112,7 +116,19 @@ impl XattrEditor {
             }
             _ => self.mounted.refused(id, &e),
         })?;
-        id.into_iter().for_each(|id| self.changes.attribute_changed(id, before, invalidate));
+        let Some(id) = id else { return Ok(()) };
+        if name == SHAPE_FACT {
+            self.changes.changed(&[id], invalidate);
+        }
+        let size = self.changes.attribute_changed(id, before, invalidate);
+        if let Some(last) = size.filter(|size| Some(*size) > before).and_then(|size| size.checked_sub(1)) {
+            let mut byte = [0];
+            let read = self.mounted.connector.content(id, Form::Main).and_then(|content| content.read(last, &mut byte));
+            invalidate.grown.extend(read.is_ok_and(|n| n == 1).then(|| {
+                let [byte] = byte;
+                Grown { ino: node.ino, last, byte }
+            }));
+        }
         Ok(())
     }
 }

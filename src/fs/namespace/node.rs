@@ -229,6 +229,12 @@ fn object_number(item: &Item) -> Option<Ino> {
     Some(Ino(BY_OBJECT | space.bits() << 60 | id.inode_hint()?))
 }
 
+/// The numbers that nodes of the object `id` may have.
+pub fn object_numbers(id: ObjectId) -> impl Iterator<Item = Ino> {
+    let hint = id.inode_hint();
+    (0..4u64).filter_map(move |space| Some(Ino(BY_OBJECT | space << 60 | hint?)))
+}
+
 /// True for the number of an object, which does not depend on its names.
 pub fn is_of_object(ino: Ino) -> bool {
     ino.0 & (BY_PATH | BY_OBJECT) == BY_OBJECT

@@ -1,7 +1,7 @@
 //! Look-ups and listings: from names to nodes.
 
 use super::listings::{Listings, SavedNames, State};
-use super::node::Node;
+use super::node::{Node, object_numbers};
 use super::table::NodeTable;
 use super::unlinked::{self, Unlinked};
 use crate::base::lock_order::{Locked, Rank};
@@ -13,7 +13,7 @@ use crate::fs::model::StoredLink;
 use crate::fs::mounted::Mounted;
 use crate::fs::retry::ATTEMPTS;
 use crate::fs::types::{Errno, FileKind, FsResult, Handle, Ino, ROOT};
-use crate::fs::views::{self, Child, Class, Host, Inode, root};
+use crate::fs::views::{self, CONTROL_NAME, Child, Class, Host, Inode, root};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +43,15 @@ impl Namespace {
         let nodes = NodeTable::new(root(group), mounted.changing, mounted.connector.follow().is_some());
         let (listings, unlinked, names, renewed_state, open_views) = Default::default();
         Namespace { mounted, nodes, listings, unlinked, names, renewed_state, open_views }
+    }
+
+    /// Link names that lead to the object `id` from the root, if the kernel knows a node of it that
+    /// is in the main tree.
+    pub fn path_of(&self, id: ObjectId) -> Option<Vec<Vec<u8>>> {
+        let mut found = self.nodes.of_object(id);
+        // In a container that is not changed, nodes are found by the number of the object alone.
+        found.extend(object_numbers(id).filter_map(|ino| self.nodes.get(ino)).filter(|node| node.item.object() == Some(id)));
+        found.into_iter().map(|node| node.path()).find(|path| path.first().is_some_and(|name| name != CONTROL_NAME))
     }
 
     /// Keeps names as they are while this is held.

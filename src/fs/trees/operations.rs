@@ -333,6 +333,6 @@ impl Operations for TreesFs {
         failed.extend(self.all().into_iter().filter_map(|tree| tree.if_open()?.shutdown().err()));
         let messages: Vec<&str> = failed.iter().map(|e| e.message.as_str()).collect();
         let message = messages.join("; ");
-        failed.first().map_or(Ok(()), |e| Err(CloseError { errno: e.errno, message }))
+        failed.first().map_or(Ok(()), |e| Err(CloseError { message, ..e.clone() }))
     }
 }

@@ -85,6 +85,8 @@ pub fn about_views() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// The view of the root of a mount.
 static MAIN: main::Main = main::Main;
+/// Name of the control directory.
+pub const CONTROL_NAME: &[u8] = b".h5dir";
 /// `.h5dir`.
 static CONTROL: control::Control = control::Control(ALL);
 

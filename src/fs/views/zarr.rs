@@ -11,8 +11,9 @@ use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::fs::name::{file_name, file_name_escaped};
-use crate::present::{self, ChunkBytes, ZarrArray, ZarrFormat};
+use crate::present::{self, ChunkBytes, NOT_COORDINATES, PhonyDimensions, ZarrArray, ZarrFormat};
 use lru::LruCache;
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ const FIRST_DOCUMENT: u64 = 1 << 62;
 const AFTER_DOCUMENTS: u64 = FIRST_DOCUMENT + 16;
 /// All documents of version 2 in one.
 const CONSOLIDATED: &[u8] = b".zmetadata";
+/// Key of `zarr.json` of the mounted group.
+const ROOT_DOCUMENT: &[u8] = b"/zarr.json";
 /// Depth of the directory of the mounted group.
 const ROOT_DEPTH: usize = 2;
 /// The directory of the chunks of version 3.
@@ -56,13 +59,20 @@ struct Kept {
     state: Mutex<u64>,
     arrays: Mutex<LruCache<(ObjectId, ZarrFormat), Arc<ZarrArray>>>,
     made: Mutex<Option<Made>>,
-    /// `.zmetadata` of a group, if it has one.
-    consolidated: Mutex<Option<(ObjectId, Option<Arc<Vec<u8>>>)>>,
+    /// `.zmetadata` of a group, or its `zarr.json` with all others, if it has one.
+    consolidated: Mutex<HashMap<(ObjectId, ZarrFormat), Option<Arc<Vec<u8>>>>>,
+    phony: Mutex<Option<Arc<PhonyDimensions>>>,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Kept { state: Mutex::new(0), arrays: Mutex::new(LruCache::new(ARRAYS_MAX)), made: Mutex::new(None), consolidated: Mutex::new(None) }
+        Kept {
+            state: Mutex::new(0),
+            arrays: Mutex::new(LruCache::new(ARRAYS_MAX)),
+            made: Mutex::default(),
+            consolidated: Mutex::default(),
+            phony: Mutex::default(),
+        }
     }
 }
 
@@ -75,11 +85,23 @@ fn kept(cx: &Context<'_>) -> Option<Arc<Kept>> {
     let mut state = kept.state.lock();
     if *state != now {
         kept.arrays.lock().clear();
-        (*kept.made.lock(), *kept.consolidated.lock()) = (None, None);
+        kept.consolidated.lock().clear();
+        (*kept.made.lock(), *kept.phony.lock()) = (None, None);
         *state = now;
     }
     drop(state);
     Some(kept)
+}
+
+/// The names of dimensions without scales; `None`: the mount changes the container.
+fn phony(cx: &Context<'_>) -> Option<Arc<PhonyDimensions>> {
+    let kept = kept(cx)?;
+    let known = kept.phony.lock().clone();
+    Some(known.unwrap_or_else(|| {
+        let found = Arc::new(PhonyDimensions::of(&**cx.connector));
+        *kept.phony.lock() = Some(found.clone());
+        found
+    }))
 }
 
 /// The coordinate in a name: one spelling for each, without sign or leading zero.
@@ -92,6 +114,12 @@ fn coordinate(text: &[u8]) -> Option<u64> {
 /// True for names of documents.
 fn is_reserved(name: &[u8]) -> bool {
     matches!(name, b"zarr.json" | b".zgroup" | b".zarray" | b".zattrs" | b".zmetadata")
+}
+
+/// Key of the document `name` in the directory `dir` of a group: that of the mounted group may have
+/// all documents.
+fn document_key<'a>(dir: &dyn Inode, name: &'a [u8]) -> &'a [u8] {
+    if name == b"zarr.json" && dir.depth() == ROOT_DEPTH { ROOT_DOCUMENT } else { name }
 }
 
 /// Name in a hierarchy of what the link `link_name` leads to.
@@ -153,31 +181,32 @@ impl Zarr {
         self.coordinates(key).filter(|chunk| chunk.len() == array.rank())
     }
 
-    /// `.zmetadata` of the mounted group `group`; `None`: it has none, or a part of it
-    /// cannot be read. Only of a mount that changes nothing: the whole container is read.
+    /// `.zmetadata` of the mounted group `group`, or its `zarr.json` with all others; `None`: it
+    /// has none, or a part of it cannot be read. Only of a mount that changes nothing: the whole
+    /// container is read.
     fn consolidated(&self, cx: &Context<'_>, group: ObjectId) -> Option<Arc<Vec<u8>>> {
-        let kept = kept(cx).filter(|_| self.format == ZarrFormat::V2)?;
-        if let Some((of, text)) = &*kept.consolidated.lock()
-            && *of == group
-        {
+        let (kept, key) = (kept(cx)?, (group, self.format));
+        if let Some(text) = kept.consolidated.lock().get(&key) {
             return text.clone();
         }
         // Of a damaged hierarchy, readers look for the documents one by one.
-        let text = present::consolidated_document(cx.connector, group, name_of_node).ok().flatten().map(Arc::new);
-        *kept.consolidated.lock() = Some((group, text.clone()));
+        let made = present::consolidated_document(cx.connector, group, self.format, name_of_node, &|| phony(cx));
+        let text = made.ok().flatten().map(Arc::new);
+        kept.consolidated.lock().insert(key, text.clone());
         text
     }
 
-    /// How a link of a group is shown; `None`: not at all.
-    fn shown(child: Child) -> Option<Child> {
+    /// How a link of `group` is shown; `None`: not at all.
+    fn shown(cx: &Context<'_>, group: ObjectId, child: Child) -> Option<Child> {
         if child.item.class == Class::Symlink {
             return None;
         }
-        if !is_reserved(&child.name) {
+        if !is_reserved(&child.name) && !child.name.starts_with(NOT_COORDINATES) {
             return Some(child);
         }
         let link_name = child.link_name.unwrap_or_else(|| child.name.clone().into());
-        Some(Child { name: name_of_node(&link_name), link_name: Some(link_name), item: child.item })
+        let name = name_of_node(present::variable_name(&**cx.connector, group, &link_name));
+        Some(Child { name, link_name: Some(link_name), item: child.item })
     }
 
     /// The child of a directory of chunks, or of an array, that continues `prefix` by `n`.
@@ -252,10 +281,14 @@ impl Zarr {
     fn document(&self, cx: &Context<'_>, id: ObjectId, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let is_array = cx.connector.info(id)?.kind == ObjectKind::Dataset;
         Ok(Some(match key {
-            b"zarr.json" | b".zarray" if is_array => present::array_document(&*self.array(cx, id)?)?,
+            b"zarr.json" | b".zarray" if is_array => present::array_document(&*self.array(cx, id)?, &|| phony(cx))?,
+            ROOT_DOCUMENT => match self.consolidated(cx, id) {
+                Some(text) => text.to_vec(),
+                None => present::group_document(&**cx.connector, id, self.format)?,
+            },
             b"zarr.json" | b".zgroup" => present::group_document(&**cx.connector, id, self.format)?,
-            b".zattrs" if is_array => present::attributes_document(&**cx.connector, id, Some(&*self.array(cx, id)?))?,
-            b".zattrs" => present::attributes_document(&**cx.connector, id, None)?,
+            b".zattrs" if is_array => present::attributes_document(&**cx.connector, id, Some(&*self.array(cx, id)?), &|| phony(cx))?,
+            b".zattrs" => present::attributes_document(&**cx.connector, id, None, &|| None)?,
             b".zmetadata" => self.consolidated(cx, id).map_or_else(Vec::new, |text| text.to_vec()),
             _ => return Ok(None),
         }))
@@ -348,12 +381,18 @@ impl View for Zarr {
         let item = dir.item();
         if let Some(group) = item.group() {
             if self.of_group.iter().any(|document| document.as_bytes() == name) {
-                return Ok(Some(self.file(group, name, name)));
+                return Ok(Some(self.file(group, document_key(dir, name), name)));
             }
-            if name == CONSOLIDATED && dir.depth() == ROOT_DEPTH {
+            if name == CONSOLIDATED && self.format == ZarrFormat::V2 && dir.depth() == ROOT_DEPTH {
                 return Ok(self.consolidated(cx, group).map(|_| self.file(group, name, name)));
             }
-            return Ok(self.lookup_shown(cx, dir, group, name, &name_of_node)?.and_then(Self::shown));
+            let found = self.lookup_shown(cx, dir, group, name, &name_of_node)?;
+            if let Some(child) = found.and_then(|child| Self::shown(cx, group, child)) {
+                return Ok(Some(child).filter(|child| child.name == name));
+            }
+            let stored = [NOT_COORDINATES, name].concat();
+            let found = self.lookup_shown(cx, dir, group, &stored, &name_of_node)?;
+            return Ok(found.and_then(|child| Self::shown(cx, group, child)).filter(|child| child.name == name));
         }
         if let Some(id) = item.object() {
             return self.lookup_in_array(cx, id, name);
@@ -371,16 +410,16 @@ impl View for Zarr {
                 _ => Ok(()),
             };
         };
-        let mut take = |child, next| Self::shown(child).map_or(ControlFlow::Continue(()), |child| f(child, next));
+        let mut take = |child, next| Self::shown(cx, group, child).map_or(ControlFlow::Continue(()), |child| f(child, next));
         if start < FIRST_DOCUMENT && !self.list_links(cx, dir, group, start, &mut take)? {
             return Ok(());
         }
         for (next, name) in (FIRST_DOCUMENT.saturating_add(1)..).zip(self.of_group).filter(|(next, _)| *next > start) {
-            if f(self.file(group, name.as_bytes(), name.as_bytes()), next).is_break() {
+            if f(self.file(group, document_key(dir, name.as_bytes()), name.as_bytes()), next).is_break() {
                 return Ok(());
             }
         }
-        if start < AFTER_DOCUMENTS && dir.depth() == ROOT_DEPTH && self.consolidated(cx, group).is_some() {
+        if start < AFTER_DOCUMENTS && self.format == ZarrFormat::V2 && dir.depth() == ROOT_DEPTH && self.consolidated(cx, group).is_some() {
             let _ = f(self.file(group, CONSOLIDATED, CONSOLIDATED), AFTER_DOCUMENTS);
         }
         Ok(())

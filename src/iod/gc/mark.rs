@@ -5,8 +5,8 @@ use super::view::packs_of;
 use super::{Keep, Run, account};
 use crate::base::Result;
 use crate::iod::objects::failed;
-use crate::iod::pin::{Rule, is_on};
 use crate::iod::record::{self, Delta};
+use crate::iod::rules::{Rule, keeps};
 use crate::iod::{Extent, Session, Snapshot, keys};
 use std::collections::BTreeSet;
 
@@ -160,7 +160,7 @@ impl Run<'_> {
 
     /// Writes a checkpoint of `snapshot`, unless there is one.
     fn checkpoint(&self, snapshot: &mut Snapshot, writer: Option<&Writer>) -> Result<()> {
-        let Some(writer) = writer.filter(|_| is_on(Rule::Checkpoint)) else { return Ok(()) };
+        let Some(writer) = writer.filter(|_| keeps(Rule::FloorCheckpoint)) else { return Ok(()) };
         if snapshot.checkpoint() == snapshot.version() {
             return Ok(());
         }

@@ -1,14 +1,14 @@
 //! Tags that are created while garbage is collected: each order of the events. A tag holds its
 //! version, or its creation is refused.
 
-use super::tests::{LONG, Writer, collect, created, is_stale, newest, opened, read, without};
+use super::tests::{LONG, Writer, collect, created, is_stale, newest, opened, read};
 use super::{Options, run};
 use crate::base::Result;
 use crate::base::locks::Mutex;
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
 use crate::iod::Container;
-use crate::iod::pin::Rule;
+use crate::iod::rules::{Rule, breaking};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -137,9 +137,9 @@ fn tags_hold_their_version_or_are_refused() {
 
 #[test]
 fn without_the_floor_a_tag_loses_its_version() {
-    let (done, kept) = without(Rule::FloorAfterTag, || tagged_before("delete v/"));
+    let (done, kept) = breaking(Some(Rule::FloorAfterTag), || tagged_before("delete v/"));
     assert!(done.is_ok() && !kept, "{done:?}");
-    let (done, kept) = without(Rule::FloorAfterTag, || overtaken_before("create tag/"));
+    let (done, kept) = breaking(Some(Rule::FloorAfterTag), || overtaken_before("create tag/"));
     assert!(done.is_ok() && !kept, "{done:?}");
 }
 

@@ -8,8 +8,9 @@ use crate::base::{Error, Result};
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
 use crate::iod::container::{Outcome, now};
-use crate::iod::pin::{Pin, Rule, SWITCHED_OFF};
+use crate::iod::pin::Pin;
 use crate::iod::record::{Delta, encode_delta};
+use crate::iod::rules::{Rule, breaking};
 use crate::iod::{Cell, Container, Data, Entry, Extent, PackWriter, Ranges, Session, Snapshot, keys, sealed};
 use std::collections::BTreeMap;
 use std::io;
@@ -282,24 +283,16 @@ pub(super) fn is_stale<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Refused { errno: libc::ESTALE, .. }))
 }
 
-/// Runs `f` with a rule switched off.
-pub(super) fn without<T>(rule: Rule, f: impl FnOnce() -> T) -> T {
-    SWITCHED_OFF.set(Some(rule));
-    let done = f();
-    SWITCHED_OFF.set(None);
-    done
-}
-
 /// Another writer commits, and garbage is collected.
 pub(super) fn overtake(store: &MemoryStore) {
-    let off = SWITCHED_OFF.take();
-    let mut other = Writer::new(Arc::new(store.clone()), 3600);
-    for n in 0..5u8 {
-        other.put(b"other", &[n; 10]).unwrap();
-    }
-    other.end();
-    collect(store, &newest(1));
-    SWITCHED_OFF.set(off);
+    breaking(None, || {
+        let mut other = Writer::new(Arc::new(store.clone()), 3600);
+        for n in 0..5u8 {
+            other.put(b"other", &[n; 10]).unwrap();
+        }
+        other.end();
+        collect(store, &newest(1));
+    });
 }
 
 /// A writer stands still before its record is created, which takes the number of a removed record.
@@ -322,7 +315,7 @@ fn frozen_in_create() -> (Result<u64>, bool) {
 fn a_record_in_place_of_a_removed_one_does_not_count() {
     let (done, there) = frozen_in_create();
     assert!(is_stale(&done) && !there, "{done:?}");
-    let (done, there) = without(Rule::FloorAfterCommit, frozen_in_create);
+    let (done, there) = breaking(Some(Rule::FloorAfterCommit), frozen_in_create);
     assert!(done.is_ok() && !there, "without the rule the commit is lost in silence: {done:?}");
 }
 
@@ -346,7 +339,7 @@ fn frozen_before_commit() -> (Result<u64>, bool) {
 fn a_session_that_counts_as_ended_commits_nothing() {
     let (done, readable) = frozen_before_commit();
     assert!(is_stale(&done) && readable, "{done:?}");
-    let (done, readable) = without(Rule::FloorBeforeCommit, frozen_before_commit);
+    let (done, readable) = breaking(Some(Rule::FloorBeforeCommit), frozen_before_commit);
     assert!(done.is_ok() && !readable, "without the rule the container refers to a removed pack: {done:?}");
 }
 
@@ -359,9 +352,7 @@ fn frozen_at_the_tip(off: Option<Rule>) -> (Result<u64>, bool) {
     let mut writer = Writer::new(frozen.clone(), 0);
     let meanwhile = store.clone();
     frozen.before_commit(move || {
-        SWITCHED_OFF.set(off);
-        let report = collect(&meanwhile, &newest(1000));
-        SWITCHED_OFF.set(None);
+        let report = breaking(off, || collect(&meanwhile, &newest(1000)));
         assert_eq!(report.packs, 1, "{report:?}");
     });
     let done = writer.put(b"mine", &[7; LONG]);
@@ -404,7 +395,7 @@ fn pinned_reader() -> bool {
 #[test]
 fn pinned_versions_stay() {
     assert!(pinned_reader());
-    assert!(!without(Rule::Pins, pinned_reader));
+    assert!(!breaking(Some(Rule::Pins), pinned_reader));
 }
 
 fn tagged() -> bool {
@@ -424,7 +415,7 @@ fn tagged() -> bool {
 #[test]
 fn tagged_versions_stay() {
     assert!(tagged());
-    assert!(!without(Rule::Tags, tagged));
+    assert!(!breaking(Some(Rule::Tags), tagged));
 }
 
 fn opens_after_a_run() -> bool {
@@ -441,7 +432,7 @@ fn opens_after_a_run() -> bool {
 #[test]
 fn a_checkpoint_is_written_before_records_are_removed() {
     assert!(opens_after_a_run());
-    assert!(!without(Rule::Checkpoint, opens_after_a_run));
+    assert!(!breaking(Some(Rule::FloorCheckpoint), opens_after_a_run));
 }
 
 fn unpinned_reader_in_the_grace() -> bool {
@@ -471,7 +462,7 @@ fn unpinned_reader_in_the_grace() -> bool {
 #[test]
 fn deletion_waits_for_the_grace() {
     assert!(unpinned_reader_in_the_grace());
-    assert!(!without(Rule::Grace, unpinned_reader_in_the_grace));
+    assert!(!breaking(Some(Rule::Grace), unpinned_reader_in_the_grace));
 }
 
 #[test]

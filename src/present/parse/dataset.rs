@@ -103,6 +103,8 @@ const KEYS: [&str; 14] = [
     CONVERT,
     NEWLINES,
 ];
+/// Fact that gives the bytes of a dataset another shape; no key.
+const RESHAPE: &str = "reshape";
 /// The keys that are no facts of their own.
 const NEWLINES: &str = "newlines";
 const UNDEFINE: &str = "undefine";
@@ -140,8 +142,9 @@ pub fn parse_fact(name: &str, text: &[u8], sizeof_addr: u8) -> Result<ParsedData
     if name == "dataset" {
         return parse_dataset_json(text, sizeof_addr);
     }
+    let name = if name == RESHAPE { "shape" } else { name };
     if !KEYS.contains(&name) || [UNDEFINE, CONVERT].contains(&name) || NO_FACTS.contains(&name) {
-        let facts = KEYS.iter().filter(|k| !NO_FACTS.contains(k)).copied().collect::<Vec<_>>().join(", ");
+        let facts = KEYS.iter().chain([&RESHAPE]).filter(|k| !NO_FACTS.contains(k)).copied().collect::<Vec<_>>().join(", ");
         return Err(crate::base::Error::refused(libc::EPERM, format!("{name:?} cannot be set; what can is {facts}")));
     }
     let trimmed = text.trim_ascii();

@@ -2,9 +2,9 @@
 
 use super::attributes::one_value;
 use super::codecs::codecs;
-use super::dimensions::has_scales;
 use super::dtype::{Kind, ZarrType, zarr_type};
 use super::grid::Grid;
+use super::scales::has_scales;
 use super::{FILL_VALUE, ZarrFormat};
 use crate::base::{Address, Error, Result};
 use crate::connector::{Chunks, Connector, Content, DatasetInfo, Fill, Form, ObjectId};

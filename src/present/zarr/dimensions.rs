@@ -1,9 +1,11 @@
 //! Names of the dimensions of arrays, from dimension scales as netCDF has them.
 //!
-//! A dimension without a scale is called after its length, so that dimensions of the same name have
-//! the same length: `phony_dim_24`, the second one of an array `phony_dim_24_2`.
+//! Dimensions of datasets without scales have the names of `phony`. Others without a scale are
+//! called after their length, so that dimensions of the same name have the same length:
+//! `phony_dim_24`, the second one of an array `phony_dim_24_2`.
 
-use super::attributes::text;
+use super::phony::Phony;
+use super::scales::{has_list, is_dimension_only, is_scale};
 use crate::base::Result;
 use crate::base::datatype::Class;
 use crate::connector::{Budget, Connector, LinkTarget, ObjectId};
@@ -16,27 +18,32 @@ const REFERENCES_BYTES_MAX: u64 = 1 << 20;
 const LINKS_MAX: usize = 4096;
 /// Groups further up that are looked at for dimensions.
 const LEVELS_MAX: usize = 64;
-/// The name of a scale that is a dimension alone begins so.
-const DIMENSION_ONLY: &[u8] = b"This is a netCDF dimension but not a netCDF variable";
+/// Start of the name of a variable that is not the coordinates of the dimension of that name.
+pub const NOT_COORDINATES: &[u8] = b"_nc4_non_coord_";
 
-/// True if `id` is a dimension scale.
-fn is_scale(connector: &dyn Connector, id: ObjectId) -> Result<bool> {
-    Ok(text(connector, id, b"CLASS")?.is_some_and(|class| class == b"DIMENSION_SCALE"))
+/// Name in netCDF of what the link `name` of `group` leads to: a variable that has the name of a
+/// dimension, but is not its coordinates, has a prefix in the file.
+pub fn variable_name<'a>(connector: &dyn Connector, group: ObjectId, name: &'a [u8]) -> &'a [u8] {
+    let Some(rest) = name.strip_prefix(NOT_COORDINATES).filter(|rest| !rest.is_empty()) else { return name };
+    let other = match connector.lookup(group, rest) {
+        Ok(None) => return rest,
+        Ok(Some(link)) => link.target,
+        Err(_) => return name,
+    };
+    match other {
+        LinkTarget::Hard(id) if is_dimension_only(connector, id).unwrap_or(false) => rest,
+        _ => name,
+    }
 }
 
-/// True for a dataset that netCDF keeps for a dimension without coordinates.
-pub fn is_dimension_only(connector: &dyn Connector, id: ObjectId) -> Result<bool> {
-    Ok(is_scale(connector, id)? && text(connector, id, b"NAME")?.is_some_and(|name| name.starts_with(DIMENSION_ONLY)))
-}
-
-/// True if the dataset has a dimension scale, or is one.
-pub(super) fn has_scales(connector: &dyn Connector, id: ObjectId) -> Result<bool> {
-    Ok(connector.attributes(id)?.iter().any(|name| matches!(name.as_slice(), b"DIMENSION_LIST" | b"CLASS" | b"_Netcdf4Dimid")))
-}
-
-/// The names of the dimensions of the array `id` with this shape.
-pub(super) fn names(connector: &dyn Connector, id: ObjectId, shape: &[u64]) -> Result<Vec<Vec<u8>>> {
+/// The names of the dimensions of the array `id` with this shape. `phony`: those of datasets
+/// without scales.
+pub(super) fn names(connector: &dyn Connector, id: ObjectId, shape: &[u64], phony: Phony<'_>) -> Result<Vec<Vec<u8>>> {
     let mut named = scales(connector, id, shape.len())?;
+    if named.iter().all(Option::is_none) && !shape.is_empty() && !has_list(connector, id)? {
+        let found = phony().and_then(|all| Some(all.of_dataset(id)?.to_vec()));
+        named = found.unwrap_or_default().into_iter().map(Some).collect();
+    }
     named.resize(shape.len(), None);
     let mut all: Vec<Vec<u8>> = Vec::new();
     for (name, len) in named.into_iter().zip(shape) {

@@ -7,19 +7,21 @@
 //! | of at most 512 bytes, or stored otherwise | its bytes as base64 |
 //! | of a dataset that has no other ones, of at most 16 MiB | its bytes as base64 |
 //!
-//! Arrays that would need more base64 are left out, and objects of other files.
+//! Arrays that would need more base64 are left out, and objects of other files. `.zmetadata` has
+//! all documents once more: zarr-python finds no arrays in groups of references without it.
 
 use super::ZarrFormat;
 use super::array::ZarrArray;
 use super::chunk::ChunkBytes;
 use super::dtype::{Kind, base64_text};
 use super::metadata::{array_document, attributes_document, group_document};
+use super::phony::PhonyDimensions;
 use super::walk::{Node, NodeName, Walk};
 use crate::base::{Error, Result};
 use crate::connector::stored::MOVED_CHUNK_MAX_BYTES;
 use crate::connector::{Connector, ObjectId};
 use crate::present::json::write_string;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Chunks that are not longer are in the text.
 const SHORT_CHUNK_BYTES: u64 = 512;
@@ -27,6 +29,8 @@ const SHORT_CHUNK_BYTES: u64 = 512;
 const INLINE_ARRAY_BYTES_MAX: u64 = 16 << 20;
 /// Most chunks of an array all of whose chunks are there, also those that were never written.
 const SHOWN_CHUNKS_MAX: u64 = 1 << 16;
+/// Most bytes of all documents in `.zmetadata`.
+const CONSOLIDATED_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a piece of the text, about.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -54,8 +58,11 @@ pub struct References {
     connector: Arc<dyn Connector>,
     url: Vec<u8>,
     walk: Walk,
+    phony: OnceLock<Arc<PhonyDimensions>>,
     current: Option<Current>,
     is_first: bool,
+    /// The documents so far, as members of an object; `None`: they are too long.
+    documents: Option<Vec<u8>>,
     ended: bool,
     /// What was left out since it was looked at.
     pub left_out: Vec<LeftOut>,
@@ -71,7 +78,17 @@ impl References {
     /// Those of `group`, whose file is called `url`.
     pub fn new(connector: Arc<dyn Connector>, group: ObjectId, url: Vec<u8>, name: NodeName) -> References {
         let walk = Walk::new(connector.clone(), group, ZarrFormat::V2, name, true);
-        References { connector, url, walk, current: None, is_first: true, ended: false, left_out: Vec::new() }
+        References {
+            connector,
+            url,
+            walk,
+            phony: OnceLock::new(),
+            current: None,
+            is_first: true,
+            documents: Some(Vec::new()),
+            ended: false,
+            left_out: Vec::new(),
+        }
     }
 
     /// The next piece of the text; `None`: it ended.
@@ -90,13 +107,18 @@ impl References {
             }
             match self.walk.next()? {
                 None => {
+                    if let Some(all) = self.documents.take() {
+                        let text = [b"{\"zarr_consolidated_format\":1,\"metadata\":{", all.as_slice(), b"}}"].concat();
+                        self.member(b"", b".zmetadata", &mut out);
+                        write_string(&text, &mut out);
+                    }
                     out.extend_from_slice(b"\n}}\n");
                     self.ended = true;
                     break;
                 }
                 Some(Node::Group(path, id)) => {
                     let documents = group_document(&*self.connector, id, ZarrFormat::V2)
-                        .and_then(|group| Ok((group, attributes_document(&*self.connector, id, None)?)));
+                        .and_then(|group| Ok((group, attributes_document(&*self.connector, id, None, &|| None)?)));
                     match documents {
                         Ok((group, attributes)) => {
                             self.document(&path, b".zgroup", &group, &mut out);
@@ -127,8 +149,16 @@ impl References {
     }
 
     fn document(&mut self, path: &[u8], name: &[u8], text: &[u8], out: &mut Vec<u8>) {
+        let text = text.trim_ascii_end();
         self.member(path, name, out);
-        write_string(text.trim_ascii_end(), out);
+        write_string(text, out);
+        if let Some(all) = &mut self.documents {
+            all.extend_from_slice(if all.is_empty() { b"" } else { b"," });
+            write_string(&[path, name].concat(), all);
+            all.push(b':');
+            all.extend_from_slice(text);
+        }
+        self.documents.take_if(|all| all.len() > CONSOLIDATED_BYTES_MAX);
     }
 
     /// Begins an array.
@@ -137,13 +167,14 @@ impl References {
         if chunks > SHOWN_CHUNKS_MAX && array.shows_all() {
             array.show_written();
         }
+        let phony = || Some(self.phony.get_or_init(|| Arc::new(PhonyDimensions::of(&*self.connector))).clone());
         let documents = || {
             let reason = "its chunks cannot be referred to, and it is too large for base64";
             if !array.is_referable() && !array.is_short()? {
                 return Err(Error::refused(libc::EFBIG, reason));
             }
-            let attributes = attributes_document(&*self.connector, array.id, Some(&array))?;
-            Ok((array_document(&array)?, attributes, array.next_chunk(&vec![0; array.rank()])?))
+            let attributes = attributes_document(&*self.connector, array.id, Some(&array), &phony)?;
+            Ok((array_document(&array, &phony)?, attributes, array.next_chunk(&vec![0; array.rank()])?))
         };
         match documents() {
             Ok((document, attributes, next)) => {

@@ -6,6 +6,7 @@ use super::attributes::attributes_json;
 use super::codecs::is_compressor;
 use super::dimensions::names;
 use super::dtype::Kind;
+use super::phony::Phony;
 use crate::base::Result;
 use crate::connector::{Connector, ObjectId};
 use crate::present::json::{Json, write_string};
@@ -41,12 +42,12 @@ pub fn group_document(connector: &dyn Connector, id: ObjectId, format: ZarrForma
 }
 
 /// `.zattrs` of an array, or of a group, in version 2.
-pub fn attributes_document(connector: &dyn Connector, id: ObjectId, array: Option<&ZarrArray>) -> Result<Vec<u8>> {
+pub fn attributes_document(connector: &dyn Connector, id: ObjectId, array: Option<&ZarrArray>, phony: Phony<'_>) -> Result<Vec<u8>> {
     let mut first = Vec::new();
     if let Some(array) = array {
         write_string(b"_ARRAY_DIMENSIONS", &mut first);
         first.push(b':');
-        names_json(connector, id, &array.shape())?.write(&mut first);
+        names_json(connector, id, &array.shape(), phony)?.write(&mut first);
         first.push(b',');
     }
     let masked = array.is_some_and(|a| a.mask.is_some());
@@ -55,12 +56,12 @@ pub fn attributes_document(connector: &dyn Connector, id: ObjectId, array: Optio
     Ok(out)
 }
 
-fn names_json(connector: &dyn Connector, id: ObjectId, shape: &[u64]) -> Result<Json> {
-    Ok(Json::Array(names(connector, id, shape)?.into_iter().map(Json::String).collect()))
+fn names_json(connector: &dyn Connector, id: ObjectId, shape: &[u64], phony: Phony<'_>) -> Result<Json> {
+    Ok(Json::Array(names(connector, id, shape, phony)?.into_iter().map(Json::String).collect()))
 }
 
 /// `zarr.json` of an array in version 3, `.zarray` in version 2.
-pub fn array_document(array: &ZarrArray) -> Result<Vec<u8>> {
+pub fn array_document(array: &ZarrArray, phony: Phony<'_>) -> Result<Vec<u8>> {
     let connector = &*array.connector;
     match array.format {
         ZarrFormat::V2 => {
@@ -71,7 +72,7 @@ pub fn array_document(array: &ZarrArray) -> Result<Vec<u8>> {
         ZarrFormat::V3 => {
             let mut out = open_object(v3(array));
             out.extend_from_slice(b",\"dimension_names\":");
-            names_json(connector, array.id, &array.shape())?.write(&mut out);
+            names_json(connector, array.id, &array.shape(), phony)?.write(&mut out);
             out.extend_from_slice(b",\"attributes\":");
             out.extend_from_slice(&attributes_json(connector, array.id, b"", ZarrFormat::V3, false)?);
             out.extend_from_slice(b"}\n");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dtype       datatypes and fill values     codecs      filters as codecs
-//! dimensions  names of dimensions           attributes  attributes as JSON
+//! dimensions, phony, scales  names of dimensions     attributes  attributes as JSON
 //! array       a dataset as an array         grid        chunks and the bytes of elements
 //! metadata    the documents                 chunk       which chunks there are, and their bytes
 //! walk        groups and arrays             consolidated, kerchunk    all of them as one text
@@ -18,14 +18,18 @@ mod dtype;
 mod grid;
 mod kerchunk;
 mod metadata;
+mod phony;
+mod scales;
 mod walk;
 
 pub use array::ZarrArray;
 pub use chunk::ChunkBytes;
 pub use consolidated::consolidated_document;
-pub use dimensions::is_dimension_only;
+pub use dimensions::{NOT_COORDINATES, variable_name};
 pub use kerchunk::{LeftOut, References};
 pub use metadata::{array_document, attributes_document, group_document};
+pub use phony::PhonyDimensions;
+pub use scales::is_dimension_only;
 pub use walk::NodeName;
 
 /// A version of the Zarr format.

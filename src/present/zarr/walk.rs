@@ -1,11 +1,13 @@
 //! A walk over the groups and arrays of a container, a node at a time.
 //!
-//! Each group is visited once, by the first of its names, so that walks end. Memory is that of the
-//! numbers of the groups, and of 256 links for each level.
+//! A group is not visited below itself, so that walks end. A walk over the container's own objects
+//! visits each group once, by the first of its names. Memory is that of the numbers of the groups,
+//! and of 256 links for each level.
 
 use super::ZarrFormat;
 use super::array::ZarrArray;
-use super::dimensions::is_dimension_only;
+use super::dimensions::variable_name;
+use super::scales::is_dimension_only;
 use crate::base::{Error, Result};
 use crate::connector::{Connector, LinkTarget, ObjectId, ObjectKind};
 use std::collections::{HashSet, VecDeque};
@@ -48,7 +50,7 @@ pub(super) struct Walk {
     connector: Arc<dyn Connector>,
     format: ZarrFormat,
     name: NodeName,
-    /// Objects of other files are left out, and elements are cut evenly.
+    /// Objects of other files are left out, elements are cut evenly, and groups have one name.
     own: bool,
     levels: Vec<Level>,
     seen: HashSet<ObjectId>,
@@ -57,7 +59,7 @@ pub(super) struct Walk {
 
 impl Walk {
     /// A walk over `group`. `own`: only objects of the container itself, whose elements are cut
-    /// into whole chunks.
+    /// into whole chunks; each group once.
     pub fn new(connector: Arc<dyn Connector>, group: ObjectId, format: ZarrFormat, name: NodeName, own: bool) -> Walk {
         Walk { connector, format, name, own, levels: Vec::new(), seen: HashSet::new(), first: Some(group) }
     }
@@ -81,7 +83,8 @@ impl Walk {
                 self.levels.pop();
                 continue;
             };
-            let (group, path) = (level.group, [&level.path, &(self.name)(&name), b"/".as_slice()].concat());
+            let shown = variable_name(&*self.connector, level.group, &name);
+            let (group, path) = (level.group, [&level.path, &(self.name)(shown), b"/".as_slice()].concat());
             if let Some(node) = self.node(path, group, target) {
                 return Ok(Some(node));
             }
@@ -111,7 +114,8 @@ impl Walk {
             Ok(None) => None,
             Ok(Some((id, _))) if self.own && !id.is_own() => Some(Node::Left(path, "it is in another file".into())),
             Ok(Some((id, ObjectKind::Group))) => {
-                if self.seen.contains(&id) {
+                let is_above = self.levels.iter().any(|level| level.group == id);
+                if is_above || self.own && self.seen.contains(&id) {
                     return None;
                 }
                 Some(self.enter(path.clone(), id).unwrap_or_else(|e| Node::Damaged(path, e)))

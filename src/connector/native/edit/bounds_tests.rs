@@ -160,7 +160,7 @@ fn after_a_failed_close_the_file_stays_whole() {
         let plan = Plan::new(kinds, n, 1, Fault::Errno(libc::EIO));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f.h5");
-        super::super::create(&path, false).unwrap();
+        super::super::create(&path, &crate::connector::new_file::NewFile::default()).unwrap();
         let file = Arc::new(GrowingFile::new(std::fs::read(path).unwrap()));
         plan.pause(true);
         let c = over(&file, &plan);

@@ -39,6 +39,11 @@ impl Change<'_> {
         let awaited_fill = awaited_fill(&spec, nowhere.get());
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
+        if let Some(max) = spec.maxshape.clone()
+            && self.is_maximum(&d, &spec, &creation)?
+        {
+            return self.set_maximum(&d, max);
+        }
         let newlines = spec.newlines.take().unwrap_or_default();
         // Lines that are not there yet are written next.
         let awaited = strings && d.bytes.size == 0 && !newlines.is_empty();

@@ -163,7 +163,7 @@ impl Change<'_> {
             return refuse("a dataset without dimensions has one size");
         }
         if !d.layout().resizes() {
-            return refuse("only chunked datasets change their size");
+            return refuse("only chunked datasets change their size; overwrite bytes in place, as 'dd conv=notrunc' does");
         }
         let row = d.space.dims.iter().skip(1).try_fold(d.element_size, |n, d| n.checked_mul(*d));
         let Some(row) = row.filter(|r| *r > 0) else { return refuse("a row of the first dimension has no bytes") };
@@ -182,11 +182,14 @@ impl Change<'_> {
         if d.space.max_dims.is_none() && rows > old {
             return refuse("the dataset has no maximum shape beyond its own");
         }
-        let layout = d.layout().resize(&self.operation(d, &d.space), rows)?;
-        let mut dims = d.space.dims.clone();
-        if let Some(first) = dims.first_mut() {
-            *first = rows;
-        }
+        let rest = d.space.dims.iter().skip(1).copied();
+        self.set_dims(d, std::iter::once(rows).chain(rest).collect())
+    }
+
+    /// Sets the extent of the dataset to `dims`, which it may have. Each element keeps its
+    /// coordinates.
+    pub(super) fn set_dims(&self, d: &Arc<Dataset>, dims: Vec<u64>) -> Result<()> {
+        let layout = d.layout().resize(&self.operation(d, &d.space), &dims)?;
         let space = Dataspace { dims, ..d.space.clone() };
         let store = &d.bytes.store;
         shared_messages_edit::forget(&*self.store()?, d.id.address)?;
@@ -200,8 +203,8 @@ impl Change<'_> {
         }
         header.write(store)?;
         self.changed(d.id);
-        let d = self.dataset(d.id)?;
-        d.layout().resized(&self.operation(&d, &d.space), old)
+        let new = self.dataset(d.id)?;
+        new.layout().resized(&self.operation(&new, &new.space), &d.space.dims)
     }
 
     /// Stores the dirty chunks of one dataset, as an operation of its own.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub fn writable(plan: &Arc<Plan>) -> Arc<NativeConnector> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f.h5");
-    create(&path, false).unwrap();
+    create(&path, &crate::connector::new_file::NewFile::default()).unwrap();
     plan.pause(true);
     let file = Arc::new(FaultyFile::new(Arc::new(GrowingFile::new(std::fs::read(path).unwrap())), plan.clone()));
     let place = Box::new(FaultyPlace::new(MemoryJournal::default(), plan.clone()));

@@ -43,7 +43,7 @@ pub(super) fn crashed(opened: &Opened) -> Opened {
 pub(super) fn empty(released: bool, plan: &Arc<Plan>) -> Opened {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f.h5");
-    create(&path, true).unwrap();
+    create(&path, &crate::connector::new_file::NewFile::of_version(true)).unwrap();
     let opened = open_with(std::fs::read(path).unwrap(), plan).unwrap();
     if released {
         opened.c.log_by_default(true).unwrap();
@@ -316,7 +316,7 @@ fn damage_link(file: &mut [u8], name: &[u8]) {
 fn compaction_frees_nothing_while_a_link_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f.h5");
-    create(&path, false).unwrap();
+    create(&path, &crate::connector::new_file::NewFile::default()).unwrap();
     let opened = open(std::fs::read(path).unwrap());
     for (name, byte) in [("precious", 1), ("other", 2)] {
         let id = dataset(&opened.c, name);

@@ -18,6 +18,7 @@ mod current_content;
 mod data;
 mod defined;
 mod errors;
+mod extent;
 mod fast_write;
 #[cfg(test)]
 pub(super) mod fault_tests;

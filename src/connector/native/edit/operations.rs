@@ -25,6 +25,10 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.write(id, form, offset, bytes))
     }
 
+    fn set_extent(&self, id: ObjectId, dims: &[u64]) -> Result<()> {
+        self.operate(&[id], |c| c.set_extent(id, dims))
+    }
+
     fn write_ranges(&self, id: ObjectId, ranges: &[Range<u64>], bytes: &[u8]) -> Result<()> {
         self.write_error(id)?;
         self.editing()?.check_refused(id)?;

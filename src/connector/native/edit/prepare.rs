@@ -110,6 +110,9 @@ impl Change<'_> {
             return Ok(None);
         }
         let creation = plan(&d.now()?, &spec, &mut Values::new(self, &store))?;
+        if self.is_maximum(&d, &spec, &creation)? {
+            return Ok(None);
+        }
         // A log of the released log VOL gives an ID to the dataset itself.
         let is_released = self.connector.written_log().is_some_and(|log| log.is_released());
         if is_released && (creation.layout.kind.records().is_some() || d.layout().for_copy().kind.records().is_some()) {

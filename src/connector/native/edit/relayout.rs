@@ -50,6 +50,8 @@ pub(super) enum Elements<'a> {
         /// Strings as lines, with the newlines inside them.
         lines: Option<Newlines>,
     },
+    /// What it held within the new extent, each element at its coordinates.
+    Placed,
     /// Nothing.
     Dropped,
 }
@@ -79,7 +81,7 @@ impl Change<'_> {
         {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
         }
-        if matches!(elements, Elements::Kept { .. }) && !blank {
+        if matches!(elements, Elements::Kept { .. } | Elements::Placed) && !blank {
             bound_copy(d)?;
         }
         let old = Arc::new(self.connector.open_dataset(d.object.clone(), ObjectId { file: OLD, ..id }, 0)?);
@@ -105,6 +107,8 @@ impl Change<'_> {
                 self.parse_form(form, lines, id)?;
             }
             Elements::Dropped => self.free_sequences(&old)?,
+            Elements::Placed if blank => {}
+            Elements::Placed => self.place_elements(&old, id)?,
             // A new file whose lines come later.
             Elements::Kept { .. } if parsed && old.bytes.size == 0 => {}
             Elements::Kept { newlines } if parsed => self.parse_elements(&old, id, newlines)?,

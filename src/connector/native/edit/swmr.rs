@@ -103,6 +103,15 @@ impl Edit for SwmrEdit {
         if size < now { refused("cannot shrink the dataset") } else { connector.set_size_as(id, form, size) }
     }
 
+    fn set_extent(&self, id: ObjectId, dims: &[u64]) -> Result<()> {
+        let (connector, _) = self.writable(id)?;
+        let now = crate::connector::Connector::dataset(&*connector, id)?.shape;
+        if now.dims().unwrap_or_default().iter().zip(dims).any(|(now, next)| next < now) {
+            return refused("cannot shrink the dataset");
+        }
+        connector.set_extent(id, dims)
+    }
+
     fn change_dataset(&self, _id: ObjectId, _spec: DatasetSpec, _elements: Elements) -> Result<()> {
         refused("cannot change what the dataset is")
     }

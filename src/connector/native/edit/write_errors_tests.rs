@@ -21,7 +21,7 @@ pub fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
 /// A new file.
 pub fn empty() -> Arc<GrowingFile> {
     let dir = tempfile::tempdir().unwrap();
-    create(&dir.path().join("f.h5"), false).unwrap();
+    create(&dir.path().join("f.h5"), &crate::connector::new_file::NewFile::default()).unwrap();
     Arc::new(GrowingFile::new(std::fs::read(dir.path().join("f.h5")).unwrap()))
 }
 

@@ -9,6 +9,7 @@ use crate::dataset::chunk::source::ChunkSource;
 use crate::dataset::fill::FillPattern;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What all chunks of a dataset have in common.
@@ -116,8 +117,12 @@ impl ChunkImage for PrefixImage {
         }
     }
 
-    fn fill_from(&mut self, at: u64, _fill: &FillPattern) {
-        self.bytes.truncate(usize::try_from(at).unwrap_or(usize::MAX));
+    fn fill(&mut self, range: Range<u64>, fill: &FillPattern) {
+        let start = usize::try_from(range.start).unwrap_or(usize::MAX).min(self.bytes.len());
+        match usize::try_from(range.end).ok().and_then(|end| self.bytes.get_mut(start..end)) {
+            Some(part) => fill.fill(range.start, part),
+            None => self.bytes.truncate(start),
+        }
     }
 
     fn duplicate(&self) -> Image {
@@ -245,7 +250,7 @@ mod tests {
             image.read(0, &mut buf).unwrap();
             assert_eq!(buf[..9], [1, 2, 3, value, value, 6, 8, 9, value]);
             let copy = image.duplicate();
-            image.fill_from(4, &fill);
+            image.fill(4..u64::MAX, &fill);
             image.clear(&[(1, 1), (6, 2)]);
             assert_eq!((image.is_blank(&[(1, 1)]), image.is_blank(&[(8, 8)])), (true, value == 0));
             assert!(!image.is_blank(&[(0, 2)]));

@@ -299,17 +299,33 @@ impl Layout for Chunked {
         update_message(op, |message| self.writer(op, &self.extent(op)).store_first(message, offset, bytes).map(|()| true))
     }
 
-    fn resize(&self, op: &Operation<'_>, rows: u64) -> Result<Option<DataLayout>> {
+    fn resizes_all(&self) -> bool {
+        true
+    }
+
+    fn takes_maximum(&self, op: &Operation<'_>, max: &[Option<u64>], message: &DataLayout) -> bool {
+        let next = ChunkGrid { max_shape: max.to_vec(), ..self.extent(op) };
+        let kind = |message: &DataLayout| match &message.class {
+            Class::Chunked(chunked) => Some((message.version, chunked.chunk_dims.clone(), std::mem::discriminant(&chunked.index))),
+            _ => None,
+        };
+        kind(message) == kind(op.message) && self.index.takes_maximum(&next)
+    }
+
+    fn resize(&self, op: &Operation<'_>, next: &[u64]) -> Result<Option<DataLayout>> {
         let grid = self.extent(op);
         let writer = self.writer(op, &grid);
-        let shrinks = grid.shape.first().is_some_and(|old| rows < *old);
-        let layout = update_message(op, |message| if shrinks { writer.prune(message, rows) } else { Ok(false) })?;
-        writer.refilter_edges(rows)?;
+        let shrinks = next.iter().zip(&grid.shape).any(|(next, now)| next < now);
+        let layout = update_message(op, |message| if shrinks { writer.prune(message, next) } else { Ok(false) })?;
+        writer.refilter_edges(next)?;
         Ok(layout)
     }
 
-    fn resized(&self, op: &Operation<'_>, old_rows: u64) -> Result<()> {
-        self.writer(op, &self.extent(op)).fill_added_chunks(old_rows)
+    fn resized(&self, op: &Operation<'_>, old: &[u64]) -> Result<()> {
+        let grid = self.extent(op);
+        let writer = self.writer(op, &grid);
+        writer.renumber(old)?;
+        writer.fill_added_chunks(old)
     }
 
     fn zero(&self, op: &Operation<'_>, range: &Range<u64>, from: u64) -> Result<Option<Progress>> {

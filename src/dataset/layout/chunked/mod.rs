@@ -4,6 +4,7 @@ mod bounds;
 mod copy;
 mod create;
 mod defined;
+mod extent;
 mod extents;
 mod found_chunks;
 mod holes;

@@ -18,8 +18,8 @@ use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
+use crate::dataset::index::ChunkRecord;
 use crate::dataset::index::write::{self, Changed};
-use crate::dataset::index::{ChunkRecord, Visit};
 use crate::dataset::layout::traits::batch_len;
 use crate::format::chunk_record::StoredForm;
 use crate::format::message::data_layout::DataLayout;
@@ -27,11 +27,7 @@ use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
 use crate::meta::level::Level;
 use rayon::prelude::*;
-use std::ops::ControlFlow;
 use std::sync::Arc;
-
-/// Most chunks of a dataset with an implicit index that can shrink: every chunk is visited.
-const PRUNED_IMPLICIT_CHUNKS_MAX: u64 = 1 << 24;
 
 /// Most chunks looked up one by one; for more, the index is walked.
 pub(super) const LOOKUP_CHUNKS_MAX: u64 = 1024;
@@ -401,141 +397,6 @@ impl ChunkWriter<'_> {
         Ok(changed)
     }
 
-    /// Prepares to shrink the first dimension to `rows`. Returns whether the layout message
-    /// changed.
-    ///
-    /// Frees chunks past it, and overwrites elements past it in partial chunks with the fill value,
-    /// as libhdf5 does (H5D__chunk_prune_by_extent).
-    pub(crate) fn prune(&self, layout: &mut DataLayout, rows: u64) -> Result<bool> {
-        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
-        let (mut outside, mut partial) = (Vec::new(), Vec::new());
-        if self.is_implicit() && self.grid.total().is_none_or(|n| n > PRUNED_IMPLICIT_CHUNKS_MAX) {
-            return Err(Error::refused(
-                libc::EPERM,
-                format!("a dataset with an implicit index and more than {PRUNED_IMPLICIT_CHUNKS_MAX} chunks cannot shrink"),
-            ));
-        }
-        let mut visit = |scaled: &[u64], record: ChunkRecord| {
-            let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
-            if first >= rows {
-                // Chunks of an implicit index stay allocated.
-                outside.extend((!self.is_implicit()).then(|| (scaled.to_vec(), record)));
-            } else if first.saturating_add(chunk_rows) > rows {
-                partial.push(scaled.to_vec());
-            }
-            Ok(ControlFlow::Continue(()))
-        };
-        self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
-        let mut changed = false;
-        for (scaled, record) in outside {
-            let shape = self.chunked.format.record_shape();
-            changed |= write::remove(self.store, layout, self.grid, shape, self.btree_k, &scaled)?.layout;
-            self.store.free_kind(record.address, self.chunked.format.stored_size(record), SpaceKind::Raw)?;
-            self.env.stored.change(self.chunked.number, 0, self.chunked.format.stored_size(record));
-            if let Some(number) = self.chunked.grid.linear(&scaled) {
-                self.drop_decoded(self.chunked.key(number));
-            }
-        }
-        for (key, chunk) in self.env.dirty.of(self.chunked.number) {
-            let scaled = self.chunked.grid.scaled(key.chunk);
-            let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
-            if first >= rows {
-                self.env.dirty.remove(key);
-            } else if first.saturating_add(chunk_rows) > rows {
-                self.refill_rows(key, &chunk, rows.saturating_sub(first), chunk_rows)?;
-            }
-            self.drop_decoded(key);
-        }
-        for scaled in partial {
-            if let Some(number) = self.chunked.grid.linear(&scaled) {
-                let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
-                self.refill_rows(self.chunked.key(number), &self.make_dirty(number)?, rows.saturating_sub(first), chunk_rows)?;
-            }
-        }
-        Ok(changed)
-    }
-
-    /// Overwrites a dirty chunk of `of` rows from row `keep` with the fill value.
-    fn refill_rows(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, keep: u64, of: u64) -> Result<()> {
-        let row = chunk.len().checked_div(of).unwrap_or(0);
-        if let Some(file) = chunk.file() {
-            // A new file replaces the old one, which a rollback restores.
-            let refilled = DirtyFile::filled(file.len(), self.fill, keep.saturating_mul(row), &mut |at, buf| file.read(at, buf))?;
-            self.env.dirty.insert_file(key, refilled, 0, chunk.is_added());
-            return Ok(());
-        }
-        let from = keep.saturating_mul(row);
-        let len = chunk.len().saturating_sub(from);
-        let whole = |n: u64| usize::try_from(n).map_err(|_| out_of_range());
-        self.env.dirty.log_bytes(key, chunk, whole(from)?, whole(len)?)?;
-        chunk.change(0, |image| image.fill_from(from, self.fill));
-        Ok(())
-    }
-
-    /// Overwrites chunks of an implicit index that were added past `old` rows with the fill value.
-    ///
-    /// They were allocated all along and contain stale bytes from before the dataset shrank.
-    pub(crate) fn fill_added_chunks(&self, old: u64) -> Result<()> {
-        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
-        let start = old.div_ceil(chunk_rows).saturating_mul(chunk_rows);
-        let rows = self.grid.shape.first().copied().unwrap_or(0);
-        if !self.is_implicit() || start >= rows {
-            return Ok(());
-        }
-        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
-        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
-            (*from, *count) = (start, rows.saturating_sub(start));
-        }
-        for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
-            let record = self.chunked.index.lookup(self.store, &scaled)?.ok_or_else(not_allocated)?;
-            self.write_fill(record.address)?;
-        }
-        Ok(())
-    }
-
-    /// Makes dirty the chunks that become, or stop being, partial edge chunks when the first
-    /// dimension changes to `rows`, if the format stores edge chunks unfiltered.
-    pub(crate) fn refilter_edges(&self, rows: u64) -> Result<()> {
-        if !self.chunked.format.stores_edges_differently() {
-            return Ok(());
-        }
-        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
-        let (old, new) = (self.grid.shape.first().copied().unwrap_or(0), rows);
-        // At most one row of chunks begins within both extents and ends past exactly one of them.
-        let row = old.min(new) / chunk_rows;
-        let (begin, end) = (row.saturating_mul(chunk_rows), row.saturating_add(1).saturating_mul(chunk_rows));
-        if begin >= old.min(new) || (end > old) == (end > new) {
-            return Ok(());
-        }
-        let mut edges = Vec::new();
-        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
-        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
-            (*from, *count) = (begin, 1);
-        }
-        let wide = self.chunked.grid.counts().iter().skip(1).product::<u64>() > LOOKUP_CHUNKS_MAX;
-        if wide {
-            let mut visit = |scaled: &[u64], _: ChunkRecord| {
-                if scaled.first() == Some(&row) {
-                    edges.push(scaled.to_vec());
-                }
-                Ok(ControlFlow::Continue(()))
-            };
-            self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
-        } else {
-            for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
-                if self.chunked.index.lookup(self.store, &scaled)?.is_some() {
-                    edges.push(scaled);
-                }
-            }
-        }
-        for scaled in edges {
-            if let Some(number) = self.chunked.grid.linear(&scaled) {
-                self.make_dirty(number)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Frees all chunks and the index, and resets the index address in the layout.
     pub(crate) fn delete(&self, layout: &mut DataLayout) -> Result<()> {
         self.env.dirty.forget(self.chunked.number);
@@ -569,6 +430,6 @@ pub(super) fn not_allocated() -> Error {
     Error::refused(libc::EOPNOTSUPP, "the dataset's layout requires storage allocated early, but the file has none")
 }
 
-fn out_of_range() -> Error {
+pub(super) fn out_of_range() -> Error {
     Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say")
 }

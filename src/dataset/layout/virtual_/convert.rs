@@ -7,6 +7,7 @@
 
 use super::dataset::{Segment, Source};
 use crate::base::{Address, Error, Result};
+use crate::dataset::layout::source_reads::SourceReads;
 use std::sync::Arc;
 
 /// Most segments collected before they are fetched.
@@ -135,6 +136,7 @@ impl Transfer {
 pub(super) struct Gather<'b> {
     element_size: u64,
     datatype: &'b [u8],
+    reads: SourceReads<'b>,
     /// Byte of the extent at which `buf` begins.
     byte_offset: u64,
     buf: &'b mut [u8],
@@ -148,8 +150,8 @@ pub(super) struct Gather<'b> {
 impl<'b> Gather<'b> {
     /// Collects for `buf`, which begins at byte `byte_offset` of a virtual dataset of type
     /// `datatype`.
-    pub(super) fn new(datatype: &'b [u8], element_size: u64, byte_offset: u64, buf: &'b mut [u8]) -> Self {
-        Gather { element_size, datatype, byte_offset, buf, source: None, segments: Vec::new(), reach: 0 }
+    pub(super) fn new(datatype: &'b [u8], element_size: u64, reads: SourceReads<'b>, byte_offset: u64, buf: &'b mut [u8]) -> Self {
+        Gather { element_size, datatype, reads, byte_offset, buf, source: None, segments: Vec::new(), reach: 0 }
     }
 
     /// Adds a segment. Fetches earlier segments first if it may overlap them: the later one wins.
@@ -211,12 +213,12 @@ impl<'b> Gather<'b> {
             let (group, more) = rest.split_at_checked(n).unwrap_or((rest, &[]));
             rest = more;
             if let [(at, to)] = group {
-                source.read(*at, self.buf.get_mut(to.clone()).unwrap_or_default())?;
+                source.read(self.reads, *at, self.buf.get_mut(to.clone()).unwrap_or_default())?;
                 continue;
             }
             // At most FETCH_MAX_BYTES, which bounds the allocation.
             scratch.resize(usize::try_from(end.saturating_sub(begin)).unwrap_or(0), 0);
-            source.read(begin, &mut scratch)?;
+            source.read(self.reads, begin, &mut scratch)?;
             for (at, to) in group {
                 let from = usize::try_from(at.saturating_sub(begin)).unwrap_or(usize::MAX);
                 let bytes = scratch.get(from..from.saturating_add(to.len()));
@@ -241,7 +243,7 @@ impl<'b> Gather<'b> {
             let n = end.saturating_sub(element).min(per_window);
             scratch.resize(usize::try_from(n).unwrap_or(0).saturating_mul(from.size), 0);
             let first = s.source_element.saturating_add(element.saturating_sub(s.virtual_element));
-            source.read(first.saturating_mul(from.size as u64), &mut scratch)?;
+            source.read(self.reads, first.saturating_mul(from.size as u64), &mut scratch)?;
             for raw in scratch.chunks_exact(from.size) {
                 let bytes = to.put(from.get(raw), &from);
                 let at = element.saturating_mul(size);

@@ -4,6 +4,7 @@ use super::index::BoxIndex;
 use super::mapping::{Mapping, STRUCTURE, corrupt};
 use crate::base::budget::Budget;
 use crate::base::{Address, Error, Result, limits};
+use crate::dataset::layout::source_reads::SourceReads;
 use crate::format::virtual_mapping::VirtualMappings;
 use crate::meta::Store;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub(crate) trait Source: Send + Sync {
     /// the same message version: encode both again if the files' versions may differ.
     fn datatype_bytes(&self) -> Vec<u8>;
     /// Fills `buf` with raw data from `byte_offset` of the row-major extent.
-    fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()>;
+    fn read(&self, reads: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()>;
     /// The file whose global heap contains the variable-length elements; `None` if there are
     /// several.
     fn heap(&self) -> Option<Arc<Store>> {

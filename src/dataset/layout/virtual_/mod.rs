@@ -17,5 +17,4 @@ mod tests;
 
 pub(crate) use dataset::{Source, SourceOpener};
 pub use read::MissingPolicy;
-pub(crate) use storage::spend;
 pub(super) use storage::{NAME, open};

@@ -15,6 +15,7 @@ use crate::base::budget::Budget;
 use crate::base::selection::Selection;
 use crate::base::view::View;
 use crate::base::{Error, Result};
+use crate::dataset::layout::source_reads::SourceReads;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ impl VirtualDataset {
     pub(crate) fn read(
         &self,
         opener: &dyn SourceOpener,
+        reads: SourceReads<'_>,
         shape: &[u64],
         byte_offset: u64,
         buf: &mut [u8],
@@ -72,7 +74,7 @@ impl VirtualDataset {
             *b = *f;
         }
         let elements = byte_offset.checked_div(size).unwrap_or(0)..end.div_ceil(size.max(1));
-        let mut gather = Gather::new(&self.datatype, size, byte_offset, buf);
+        let mut gather = Gather::new(&self.datatype, size, reads, byte_offset, buf);
         self.segments(opener, shape, elements, missing, &mut |source, segment| gather.add(source, segment))?;
         gather.flush()
     }

@@ -2,24 +2,19 @@
 
 use super::dataset::{Description as Stored, SourceOpener, VirtualDataset};
 use super::read::MissingPolicy;
-use crate::base::{Address, Error, Result, limits};
+use crate::base::{Address, Error, Result};
 use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::contiguous;
 use crate::dataset::layout::parts::Parts;
+use crate::dataset::layout::source_reads::{SourceBytes, SourceReads};
 use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Mapped, Operation, Progress, Written};
 use crate::format::message::data_layout::Layout as Class;
 use crate::format::virtual_mapping::VirtualMappings;
 use crate::meta::{Store, extent};
 use crate::structures::global_heap;
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Most source bytes that one read may read, as a multiple of its own bytes.
-const NESTED_FACTOR: u64 = 64;
-/// Source bytes that one read may read in addition.
-const NESTED_SLACK_BYTES: u64 = 16 << 20;
 
 /// A virtual dataset with the opener of its sources.
 struct Virtual {
@@ -56,45 +51,6 @@ pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<B
     Ok(Some(Box::new(Virtual { header: parts.header, dataset, shape, sources, missing: parts.surroundings.missing() })))
 }
 
-thread_local! {
-    /// Depth of nested virtual datasets that this thread is reading, and source bytes left.
-    static READING: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
-}
-
-/// A running read of a virtual dataset; counts the nesting depth.
-///
-/// A hostile file can make a dataset its own source, or map one source many times.
-struct Reading;
-
-impl Reading {
-    fn enter(bytes: u64) -> Result<Reading> {
-        let (depth, left) = READING.get();
-        if depth >= limits::VIRTUAL_DEPTH_MAX {
-            return Err(Error::limit("virtual dataset", Address::UNDEF, "virtual datasets nested too deep"));
-        }
-        let left = if depth == 0 { bytes.saturating_mul(NESTED_FACTOR).saturating_add(NESTED_SLACK_BYTES) } else { left };
-        READING.set((depth.saturating_add(1), left));
-        Ok(Reading)
-    }
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        let (depth, left) = READING.get();
-        READING.set((depth.saturating_sub(1), left));
-    }
-}
-
-/// Charges `bytes` read from a source to the running read of a virtual dataset.
-pub(crate) fn spend(bytes: u64) -> Result<()> {
-    let (depth, left) = READING.get();
-    if depth > 0 {
-        let too_much = || Error::limit("virtual dataset", Address::UNDEF, "one read needs too many bytes of its sources");
-        READING.set((depth, left.checked_sub(bytes).ok_or_else(too_much)?));
-    }
-    Ok(())
-}
-
 impl Layout for Virtual {
     fn name(&self) -> &'static str {
         NAME
@@ -108,9 +64,13 @@ impl Layout for Virtual {
         contiguous::new()
     }
 
-    fn read(&self, _data: &DatasetBytes, _env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let _reading = Reading::enter(buf.len() as u64)?;
-        self.dataset.read(&*self.sources, &self.shape, offset, buf, self.missing)
+    fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let bytes = SourceBytes::of_read(buf.len() as u64);
+        self.read_as_source(data, env, SourceReads::new(&bytes), offset, buf)
+    }
+
+    fn read_as_source(&self, _: &DatasetBytes, _: &Environment, reads: SourceReads<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.dataset.read(&*self.sources, reads.nested()?, &self.shape, offset, buf, self.missing)
     }
 
     fn allocated(&self, _data: &DatasetBytes, _env: &Environment) -> Result<u64> {
@@ -149,9 +109,10 @@ impl Mapped for Virtual {
             let heap = source.heap().filter(|_| source.element_size() == size);
             let reason = "variable-length elements of a virtual source or of another type";
             let heap = heap.ok_or_else(|| Error::unsupported("virtual dataset", self.header, reason))?;
+            let bytes = SourceBytes::of_read(segment.len.saturating_mul(size));
             for i in 0..segment.len {
                 let mut element = vec![0; len];
-                source.read(segment.source_element.saturating_add(i).saturating_mul(size), &mut element)?;
+                source.read(SourceReads::new(&bytes), segment.source_element.saturating_add(i).saturating_mul(size), &mut element)?;
                 visit(segment.virtual_element.saturating_add(i), &element, &heap)?;
             }
             Ok(())

@@ -6,6 +6,7 @@ use super::read::*;
 use crate::base::Result;
 use crate::base::hyperslab::{HyperslabDim, UNLIMITED};
 use crate::base::{Address, Error};
+use crate::dataset::layout::source_reads::{SourceBytes, SourceReads};
 use crate::format::Context;
 use crate::format::selection::{Form, SerializedSelection};
 use crate::format::virtual_mapping::VirtualMappings;
@@ -36,7 +37,7 @@ impl Source for Memory {
         self.datatype.clone()
     }
 
-    fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read(&self, _: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let from = byte_offset as usize;
         buf.copy_from_slice(&self.data[from..from + buf.len()]);
@@ -99,13 +100,14 @@ fn compare(text: &str) {
         assert_eq!(shape, numbers(&case["extent"]), "{name}: extent");
         let want = unhex(&case["data"]);
         let mut got = vec![0xee; want.len()];
-        v.read(&sources, &shape, 0, &mut got, MissingPolicy::Fill).unwrap();
+        v.read(&sources, SourceReads::new(&SourceBytes::of_read(1 << 30)), &shape, 0, &mut got, MissingPolicy::Fill).unwrap();
         assert_eq!(got, want, "{name}: data");
         // Any range, also of partial elements.
         for step in [1, 3, 7, 16, 50] {
             for from in (0..want.len()).step_by(step) {
                 let mut part = vec![0xee; step.min(want.len() - from)];
-                v.read(&sources, &shape, from as u64, &mut part, MissingPolicy::Fill).unwrap();
+                v.read(&sources, SourceReads::new(&SourceBytes::of_read(1 << 30)), &shape, from as u64, &mut part, MissingPolicy::Fill)
+                    .unwrap();
                 assert_eq!(part, want[from..from + part.len()], "{name}: {step} bytes from {from}");
             }
         }
@@ -164,7 +166,7 @@ fn source(sources: &mut Sources, name: &str, shape: &[u64]) {
 
 fn elements(v: &VirtualDataset, sources: &Sources, shape: &[u64], from: u64, n: usize) -> Result<Vec<u32>> {
     let mut buf = vec![0; n * 4];
-    v.read(sources, shape, from * 4, &mut buf, MissingPolicy::Error)?;
+    v.read(sources, SourceReads::new(&SourceBytes::of_read(1 << 30)), shape, from * 4, &mut buf, MissingPolicy::Error)?;
     Ok(buf.chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect())
 }
 
@@ -297,9 +299,16 @@ fn hostile_mappings() {
             let Ok(v) = VirtualDataset::new(&m, d) else { continue };
             let mut buf = [0; 64];
             if let Ok(shape) = v.extent(&sources) {
-                let _ = v.read(&sources, &shape, 4, &mut buf, MissingPolicy::Fill);
+                let _ = v.read(&sources, SourceReads::new(&SourceBytes::of_read(1 << 30)), &shape, 4, &mut buf, MissingPolicy::Fill);
             }
-            let _ = v.read(&sources, &vec![1 << 20; v.stored_dims.len()], 4, &mut buf, MissingPolicy::Fill);
+            let _ = v.read(
+                &sources,
+                SourceReads::new(&SourceBytes::of_read(1 << 30)),
+                &vec![1 << 20; v.stored_dims.len()],
+                4,
+                &mut buf,
+                MissingPolicy::Fill,
+            );
         }
     }
 }

@@ -267,8 +267,8 @@ impl ChunkImage for SparseImage {
         }
     }
 
-    fn fill_from(&mut self, at: u64, _fill: &FillPattern) {
-        self.erase(at..self.geometry.bytes().max(at));
+    fn fill(&mut self, range: Range<u64>, _fill: &FillPattern) {
+        self.erase(self.range(range.start, range.end.saturating_sub(range.start)));
     }
 
     fn duplicate(&self) -> Image {

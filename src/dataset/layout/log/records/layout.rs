@@ -259,7 +259,8 @@ impl Layout for Recorded {
         self.stage(data, env, offset, bytes).map(|()| true)
     }
 
-    fn resize(&self, op: &Operation<'_>, rows: u64) -> Result<Option<DataLayout>> {
+    fn resize(&self, op: &Operation<'_>, next: &[u64]) -> Result<Option<DataLayout>> {
+        let rows = next.first().copied().unwrap_or(0);
         let row = self.member.shape.dims.iter().skip(1).fold(1u64, |n, d| n.saturating_mul(*d));
         let end = rows.saturating_mul(row);
         if end.saturating_mul(self.size()) < op.data.size {

@@ -1,0 +1,213 @@
+//! Changes of the extent: each element keeps its coordinates (H5D__chunk_prune_by_extent,
+//! H5D__chunk_update_old_edge_chunks).
+
+use super::write::{ChunkWriter, LOOKUP_CHUNKS_MAX, not_allocated, out_of_range};
+use crate::base::{Error, Result};
+use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::dirty_file::DirtyFile;
+use crate::dataset::chunk::grid::ChunkRange;
+use crate::dataset::chunk::key::ChunkKey;
+use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::index::{ChunkRecord, Visit, write};
+use crate::format::message::data_layout::DataLayout;
+use crate::meta::edit::SpaceKind;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Most chunks of a dataset with an implicit index that can shrink: every chunk is visited.
+const PRUNED_IMPLICIT_CHUNKS_MAX: u64 = 1 << 24;
+
+/// A chunk, with regard to the next extent.
+enum Within {
+    All,
+    /// It extends past it.
+    Part,
+    Nothing,
+}
+
+impl ChunkWriter<'_> {
+    /// Prepares to shrink to the extent `next`, which is less in a dimension. Returns whether the
+    /// layout message changed.
+    ///
+    /// Frees chunks past it, and overwrites elements past it in partial chunks with the fill value.
+    pub(super) fn prune(&self, layout: &mut DataLayout, next: &[u64]) -> Result<bool> {
+        let (mut outside, mut partial) = (Vec::new(), Vec::new());
+        if self.is_implicit() && self.grid.total().is_none_or(|n| n > PRUNED_IMPLICIT_CHUNKS_MAX) {
+            return Err(Error::refused(
+                libc::EPERM,
+                format!("a dataset with an implicit index and more than {PRUNED_IMPLICIT_CHUNKS_MAX} chunks cannot shrink"),
+            ));
+        }
+        let mut visit = |scaled: &[u64], record: ChunkRecord| {
+            match self.within(scaled, next) {
+                Within::All => {}
+                Within::Part => partial.push(scaled.to_vec()),
+                // Chunks of an implicit index stay allocated.
+                Within::Nothing => outside.extend((!self.is_implicit()).then(|| (scaled.to_vec(), record))),
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        let mut changed = false;
+        for (scaled, record) in outside {
+            let shape = self.chunked.format.record_shape();
+            changed |= write::remove(self.store, layout, self.grid, shape, self.btree_k, &scaled)?.layout;
+            self.store.free_kind(record.address, self.chunked.format.stored_size(record), SpaceKind::Raw)?;
+            self.env.stored.change(self.chunked.number, 0, self.chunked.format.stored_size(record));
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                self.drop_decoded(self.chunked.key(number));
+            }
+        }
+        for (key, chunk) in self.env.dirty.of(self.chunked.number) {
+            let scaled = self.chunked.grid.scaled(key.chunk);
+            match self.within(&scaled, next) {
+                Within::All => {}
+                Within::Part => self.refill(key, &chunk, &scaled, next)?,
+                Within::Nothing => self.env.dirty.remove(key),
+            }
+            self.drop_decoded(key);
+        }
+        for scaled in partial {
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                self.refill(self.chunked.key(number), &self.make_dirty(number)?, &scaled, next)?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Where the chunk lies. A chunk that extends past a dimension that does not shrink has the
+    /// fill value there.
+    fn within(&self, scaled: &[u64], next: &[u64]) -> Within {
+        let mut within = Within::All;
+        for (((&s, &next), &now), &c) in scaled.iter().zip(next).zip(&self.grid.shape).zip(&self.grid.chunk_dims) {
+            let first = s.saturating_mul(c);
+            if first >= next {
+                return Within::Nothing;
+            }
+            if next < now && first.saturating_add(c) > next {
+                within = Within::Part;
+            }
+        }
+        within
+    }
+
+    /// Overwrites what a dirty chunk has past the extent `next` with the fill value.
+    fn refill(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, scaled: &[u64], next: &[u64]) -> Result<()> {
+        let whole = |n: u64| usize::try_from(n).map_err(|_| out_of_range());
+        if let Some(file) = chunk.file() {
+            let mut read = |at: u64, buf: &mut [u8]| {
+                file.read(at, buf)?;
+                let window = at..at.saturating_add(buf.len() as u64);
+                self.grid.bytes_past(scaled, next, window, &mut |run| {
+                    let part = whole(run.start.saturating_sub(at))?..whole(run.end.saturating_sub(at))?;
+                    self.fill.fill(run.start, buf.get_mut(part).ok_or_else(out_of_range)?);
+                    Ok(())
+                })
+            };
+            // A new file replaces the old one, which a rollback restores.
+            let refilled = DirtyFile::filled(file.len(), self.fill, file.len(), &mut read)?;
+            self.env.dirty.insert_file(key, refilled, 0, chunk.is_added());
+            return Ok(());
+        }
+        let mut runs = Vec::new();
+        self.grid.bytes_past(scaled, next, 0..chunk.len(), &mut |run| {
+            runs.push(run);
+            Ok(())
+        })?;
+        let Some(first) = runs.first().map(|run| run.start) else { return Ok(()) };
+        self.env.dirty.log_bytes(key, chunk, whole(first)?, whole(chunk.len().saturating_sub(first))?)?;
+        chunk.change(0, |image| runs.into_iter().for_each(|run| image.fill(run, self.fill)));
+        Ok(())
+    }
+
+    /// Overwrites chunks of an implicit index that were added to the extent `old` with the fill
+    /// value.
+    ///
+    /// They were allocated all along and contain stale bytes from before the dataset shrank.
+    pub(super) fn fill_added_chunks(&self, old: &[u64]) -> Result<()> {
+        if !self.is_implicit() {
+            return Ok(());
+        }
+        let before: Vec<u64> = old.iter().zip(&self.grid.chunk_dims).map(|(n, c)| n.div_ceil((*c).max(1))).collect();
+        let now = self.grid.counts();
+        for dim in 0..self.grid.rank() {
+            // Those of earlier dimensions are in the boxes before.
+            let mut first = vec![0; self.grid.rank()];
+            let mut end: Vec<u64> =
+                before.iter().zip(&now).map(|(b, n)| *b.min(n)).take(dim).chain(now.iter().copied().skip(dim)).collect();
+            first.get_mut(dim).zip(before.get(dim)).into_iter().for_each(|(f, b)| *f = *b);
+            if first.iter().zip(&end).any(|(f, e)| f >= e) {
+                continue;
+            }
+            end.iter_mut().for_each(|e| *e = e.saturating_sub(1));
+            for scaled in (ChunkRange { first, last: end }).iter() {
+                let record = self.chunked.index.lookup(self.store, &scaled)?.ok_or_else(not_allocated)?;
+                self.write_fill(record.address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes dirty the chunks that become, or stop being, partial edge chunks when the extent
+    /// becomes `next`, if the format stores edge chunks unfiltered.
+    pub(super) fn refilter_edges(&self, next: &[u64]) -> Result<()> {
+        if !self.chunked.format.stores_edges_differently() {
+            return Ok(());
+        }
+        for (dim, (&old, &new)) in self.grid.shape.iter().zip(next).enumerate() {
+            let c = self.grid.chunk_dims.get(dim).copied().unwrap_or(1).max(1);
+            // At most one row of chunks begins within both extents and ends past exactly one of
+            // them.
+            let row = old.min(new) / c;
+            let (begin, end) = (row.saturating_mul(c), row.saturating_add(1).saturating_mul(c));
+            if begin < old.min(new) && (end > old) != (end > new) {
+                self.refilter_row(dim, row, next)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes dirty the chunks with the offset `row` in dimension `dim` that stay.
+    fn refilter_row(&self, dim: usize, row: u64, next: &[u64]) -> Result<()> {
+        let mut edges = Vec::new();
+        let stays = |scaled: &[u64]| !matches!(self.within(scaled, next), Within::Nothing);
+        let counts = self.grid.counts();
+        let others = counts.iter().enumerate().filter(|(i, _)| *i != dim).fold(1u64, |n, (_, count)| n.saturating_mul(*count));
+        if others > LOOKUP_CHUNKS_MAX {
+            let mut visit = |scaled: &[u64], _: ChunkRecord| {
+                if scaled.get(dim) == Some(&row) && stays(scaled) {
+                    edges.push(scaled.to_vec());
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        } else if others > 0 {
+            let at =
+                |other: u64| counts.iter().enumerate().map(|(i, n)| if i == dim { row } else { other.min(n.saturating_sub(1)) }).collect();
+            for scaled in (ChunkRange { first: at(0), last: at(u64::MAX) }).iter().filter(|scaled| stays(scaled)) {
+                if self.chunked.index.lookup(self.store, &scaled)?.is_some() {
+                    edges.push(scaled);
+                }
+            }
+        }
+        for scaled in edges {
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                self.make_dirty(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the dirty chunks their numbers in the new extent, and drops what caches have by
+    /// number, if the extent `old` had others.
+    pub(super) fn renumber(&self, old: &[u64]) -> Result<()> {
+        let grid = &self.chunked.grid;
+        if old.get(1..) == self.grid.shape.get(1..) {
+            return Ok(());
+        }
+        let before = ByteGrid::new(old, &self.grid.chunk_dims, self.grid.element_size).ok_or_else(out_of_range)?;
+        self.env.dirty.renumber(self.chunked.number, &|number| grid.linear(&before.scaled(number)));
+        self.env.forget_decoded_of(self.chunked.number);
+        Ok(())
+    }
+}
