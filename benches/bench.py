@@ -16,6 +16,7 @@ import iod
 import remote
 import space
 import log
+import selections
 import sparse
 import waits
 import writing
@@ -309,6 +310,9 @@ class Bench:
     def frames(self):
         sparse.run(self)
 
+    def spots(self):
+        selections.run(self)
+
     def iod(self):
         iod.rows(self)
 
@@ -323,7 +327,7 @@ class Bench:
 
     ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "forms", "write", "space", "sparse", "log", "iod", "waits")
     # Only on request: they take minutes, or packages of Python.
-    LONG = ("frames", "remote")
+    LONG = ("frames", "spots", "remote")
 
 
 def main():

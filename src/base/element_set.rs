@@ -164,6 +164,39 @@ fn both<'a>(op: Op, x: &'a Span, y: &'a Span, last: &mut Combined<'a>, budget: &
     Ok(done.map(Some))
 }
 
+/// Applies a union or difference with few spans to a list; false if nothing is left of it. The
+/// recursion is as deep as the rank.
+fn change(list: &mut Arc<List>, op: Op, other: &[Span], budget: &Budget) -> Result<bool> {
+    let (Some(first), Some(last)) = (other.first(), other.last()) else { return Ok(true) };
+    let from = list.spans.partition_point(|s| s.end < first.low);
+    let to = list.spans.partition_point(|s| s.low <= last.end).max(from);
+    // The coordinates of one span, which touches no other: the list below it changes.
+    if let ([one], Some([span])) = (other, list.spans.get(from..to))
+        && let (Some(below), true) = (&one.down, (span.low, span.end) == (one.low, one.end))
+    {
+        let list = Arc::make_mut(list);
+        let Some(span) = list.spans.get_mut(from) else { return Ok(true) };
+        let before = (span.elements(), span.blocks());
+        let keeps = span.down.as_mut().map_or(Ok(true), |down| change(down, op, &below.spans, budget))?;
+        let after = if keeps { (span.elements(), span.blocks()) } else { (0, 0) };
+        if !keeps {
+            list.spans.remove(from);
+        }
+        list.elements = list.elements.saturating_sub(before.0).saturating_add(after.0);
+        list.blocks = list.blocks.saturating_sub(before.1).saturating_add(after.1);
+        return Ok(!list.spans.is_empty());
+    }
+    let old = list.spans.get(from..to).unwrap_or_default();
+    let new = combine(op, old, other, budget)?;
+    let sum = |spans: &[Span], of: fn(&Span) -> u64| spans.iter().fold(0u64, |n, s| n.saturating_add(of(s)));
+    let elements = list.elements.saturating_sub(sum(old, Span::elements)).saturating_add(sum(&new, Span::elements));
+    let blocks = list.blocks.saturating_sub(sum(old, Span::blocks)).saturating_add(sum(&new, Span::blocks));
+    let list = Arc::make_mut(list);
+    (list.elements, list.blocks) = (elements, blocks);
+    list.spans.splice(from..to, new);
+    Ok(!list.spans.is_empty())
+}
+
 impl ElementSet {
     /// The block `first .. end` (exclusive) per dimension; empty if a dimension is.
     pub fn block(first: &[u64], end: &[u64]) -> Self {
@@ -290,25 +323,13 @@ impl ElementSet {
 
     /// Applies a union or difference with few spans: only those that they touch are replaced.
     fn change(&mut self, op: Op, other: &[Span], budget: &Budget) -> Result<()> {
-        let (Some(first), Some(last)) = (other.first(), other.last()) else { return Ok(()) };
-        let Some(root) = &mut self.root else {
-            if op == Op::Union {
-                self.root = List::of(other.to_vec());
+        match &mut self.root {
+            None if op == Op::Union => self.root = List::of(other.to_vec()),
+            None => {}
+            Some(root) => {
+                let keeps = change(root, op, other, budget)?;
+                self.root.take_if(|_| !keeps);
             }
-            return Ok(());
-        };
-        let from = root.spans.partition_point(|s| s.end < first.low);
-        let to = root.spans.partition_point(|s| s.low <= last.end).max(from);
-        let old = root.spans.get(from..to).unwrap_or_default();
-        let new = combine(op, old, other, budget)?;
-        let sum = |spans: &[Span], of: fn(&Span) -> u64| spans.iter().fold(0u64, |n, s| n.saturating_add(of(s)));
-        let elements = root.elements.saturating_sub(sum(old, Span::elements)).saturating_add(sum(&new, Span::elements));
-        let blocks = root.blocks.saturating_sub(sum(old, Span::blocks)).saturating_add(sum(&new, Span::blocks));
-        let list = Arc::make_mut(root);
-        (list.elements, list.blocks) = (elements, blocks);
-        list.spans.splice(from..to, new);
-        if list.spans.is_empty() {
-            self.root = None;
         }
         Ok(())
     }

@@ -142,6 +142,15 @@ impl Selected {
         steps.iter().all(Steps::is_range).then(|| steps.iter().map(|s| s.start..s.end()).collect())
     }
 
+    /// Bytes of memory that it takes, at most; of a set with shared parts far more than it does.
+    pub fn memory(&self) -> u64 {
+        match &self.kind {
+            Kind::Grid(steps) => (steps.len() as u64).saturating_mul(24),
+            Kind::Set(set) => set.blocks().saturating_mul(64).saturating_mul(self.dims.len() as u64),
+            Kind::Points(numbers) => (numbers.len() as u64).saturating_mul(8),
+        }
+    }
+
     /// True if it is a grid: a block, perhaps with steps.
     pub fn is_grid(&self) -> bool {
         matches!(self.kind, Kind::Grid(_))

@@ -82,9 +82,8 @@ pub fn defined(connector: &dyn Connector, id: ObjectId, selection: SelectionText
     }
 }
 
-/// The defined elements of the dataset `id` in a selection, in the order of the selection.
-pub fn defined_in_order(connector: &dyn Connector, id: ObjectId, selection: SelectionText<'_>) -> Result<Selected> {
-    let selected = selected(connector, id, selection)?;
+/// The elements of `selected`, of the dataset `id`, that are defined, in the same order.
+pub fn defined_in_order(connector: &dyn Connector, id: ObjectId, selected: Selected) -> Result<Selected> {
     let Some(set) = known(connector, id, &selected)? else { return Ok(selected) };
     if selected.is_ascending() {
         return Selected::set(selected.dims(), set);
@@ -131,13 +130,14 @@ pub fn defined_len(connector: &dyn Connector, id: ObjectId, selection: Selection
     if datatype.contains_vlen() {
         return Ok(defined_values(connector, id, selection, limit)?.len() as u64);
     }
-    Ok(defined_in_order(connector, id, selection)?.len().saturating_mul(datatype.element_size()))
+    let elements = selected(connector, id, selection)?;
+    Ok(defined_in_order(connector, id, elements)?.len().saturating_mul(datatype.element_size()))
 }
 
 /// The bytes of the defined elements in a selection, in its order, at most `limit` bytes: those of
 /// variable length in exact form.
 pub fn defined_values(connector: &dyn Connector, id: ObjectId, selection: SelectionText<'_>, limit: u64) -> Result<Vec<u8>> {
-    let elements = defined_in_order(connector, id, selection)?;
+    let elements = defined_in_order(connector, id, selected(connector, id, selection)?)?;
     let datatype = connector.dataset(id)?.datatype;
     let too_many = || Error::refused(libc::EFBIG, format!("more than {limit} bytes of values: ask for a selection"));
     if elements.len().checked_mul(datatype.element_size()).is_none_or(|n| n > limit) {

@@ -236,6 +236,9 @@ def by_mount(t, options, mnt, d, s, rng):
     t.equal(errno_of(lambda: os.ftruncate(fd, len(raw) + 1)), "EFBIG", f"{label}: truncation past the end")
     os.ftruncate(fd, 0)
     os.close(fd)
+    with open(path, "ab", buffering=0) as f:
+        t.equal(errno_of(lambda: f.write(b"x")), "EFBIG", f"{label}: append")
+    t.equal(harness.read(path), d.values[s.numbers].tobytes(), f"{label}: values after truncation and append")
 
 
 def errno_of(f):
@@ -355,6 +358,14 @@ def whole_datasets(t, options, folder):
         fd = os.open(f"{mnt}/line", os.O_RDWR)
         t.equal(errno_of(lambda: os.open(f"{mnt}/.h5dir/defined/line@0.values", os.O_WRONLY)), "EBUSY", "another view is open for writing")
         os.close(fd)
+        os.truncate(f"{mnt}/grows", 4)
+        fd = os.open(f"{mnt}/.h5dir/defined/grows@::2.values", os.O_RDONLY)
+        t.equal(os.pread(fd, 9, 0), b"\0\2", "before the dataset grows")
+        with open(f"{mnt}/grows", "ab") as f:
+            f.write(b"\4\5\6")
+        t.equal(os.pread(fd, 9, 0), b"\0\2\4\6", "after the dataset has grown")
+        os.close(fd)
+        os.truncate(f"{mnt}/grows", 4)
         cached = open(f"{mnt}/line", "rb")
         cached.read()
         with open(f"{mnt}/.h5dir/defined/line@1:3.values", "wb") as f:
@@ -362,8 +373,64 @@ def whole_datasets(t, options, folder):
         cached.seek(0)
         t.equal(np.frombuffer(cached.read(), "<i4").tolist(), [6, -1, -2, 9, 10, 11], "pages of the dataset after a write through the view")
         cached.close()
+        for n in range(3000):
+            harness.read(f"{mnt}/.h5dir/defined/line@{n % 6} + {n % 5}.values")
+        kept = int(next(line.split()[1] for line in harness.read(f"{mnt}/.h5dir/status").decode().splitlines() if line.startswith("inodes ")))
+        t.check(kept < 500, f"names of selections are kept: {kept} inodes")
     with harness.mounted(options.bin, path) as mnt:
         t.equal(errno_of(lambda: os.open(f"{mnt}/.h5dir/defined/line@0.values", os.O_WRONLY)), "EROFS", "a mount for reading")
+
+
+def view_mask(mnt, name, count):
+    mask = np.zeros(count, bool)
+    for block in json.loads(harness.read(f"{mnt}/.h5dir/defined/{name}"))["blocks"]:
+        mask[block["start"][0]:block["stop"][0]] = True
+    return mask
+
+
+def logs(t, options, folder):
+    """What is defined in a log: shown, erased, copied, kept by other layouts; for any fill value."""
+    rng = random.Random(options.seed)
+    for fill in (0, -1):
+        path, copy = (os.path.join(folder, f"{name}{fill}.h5") for name in ("logged", "copied"))
+        run(options, "create", "--log", path)
+        run(options, "create", copy)
+        with harness.mounted(options.bin, path, "--read-write") as mnt:
+            values, mask = {}, {}
+            for name in ("a", "b", "c", "d"):
+                open(f"{mnt}/{name}", "xb").close()
+                profile = {"profile": "deflate"} if name == "b" else {}
+                text = json.dumps({"dtype": "<i4", "shape": [1000], "layout": "log", "fillvalue": fill, **profile})
+                os.setxattr(f"{mnt}/{name}", "user.h5dir.dataset", text.encode())
+                values[name], mask[name] = np.full(1000, fill, "<i4"), np.zeros(1000, bool)
+                with open(f"{mnt}/{name}", "r+b", buffering=0) as f:
+                    for _ in range(12 if name < "c" else 0):
+                        at, n = rng.randrange(990), rng.randrange(1, 10)
+                        os.pwrite(f.fileno(), np.arange(n, dtype="<i4").tobytes(), 4 * at)
+                        values[name][at:at + n], mask[name][at:at + n] = np.arange(n), True
+            for name in ("a", "b"):
+                text = "::7 + 100:300 - 150:160"
+                os.setxattr(f"{mnt}/{name}", "user.h5dir.erase", text.encode())
+                erased = np.zeros(1000, bool)
+                erased[::7], erased[100:300], erased[150:160] = True, True, False
+                values[name][erased], mask[name][erased] = fill, False
+                with open(f"{mnt}/{name}", "rb") as source, open(f"{mnt}/{'c' if name == 'a' else 'd'}", "r+b") as target:
+                    os.copy_file_range(source.fileno(), target.fileno(), 2000, 52, 52)
+                other = "c" if name == "a" else "d"
+                values[other][13:513], mask[other][13:513] = values[name][13:513], mask[name][13:513]
+            for name in values:
+                t.equal(np.frombuffer(harness.read(f"{mnt}/{name}"), "<i4").tolist(), values[name].tolist(), f"log {name}, fill {fill}: elements")
+                t.check((view_mask(mnt, name, 1000) == mask[name]).all(), f"log {name}, fill {fill}: defined")
+            subprocess.run(["cp", "-a", f"{mnt}/a", f"{mnt}/copy"], check=True)
+            t.check((view_mask(mnt, "copy", 1000) == mask["a"]).all(), f"fill {fill}: cp -a in a log")
+            os.setxattr(f"{mnt}/copy", "user.h5dir.layout", b"sparse")
+            t.check((view_mask(mnt, "copy", 1000) == mask["a"]).all(), f"fill {fill}: defined in another layout")
+            os.setxattr(f"{mnt}/copy", "user.h5dir.layout", b"log")
+            t.check((view_mask(mnt, "copy", 1000) == mask["a"]).all(), f"fill {fill}: and back in a log")
+        for name in ("a", "b"):
+            run(options, "cp", f"{path}:/{name}", f"{copy}:/{name}")
+            t.equal(int(run(options, "defined", "--count", "--select", "::3", f"{copy}:/{name}").stdout), int(mask[name][::3].sum()), f"cp of log {name}")
+        run(options, "log", "replay", path, os.path.join(folder, f"replayed{fill}.h5"))
 
 
 def kills(t, options, folder):
@@ -483,7 +550,7 @@ def main():
     options = harness.arguments(__doc__)
     tally = harness.Tally()
     with harness.folder(options.keep) as folder:
-        for part in (random_sweep, strings, whole_datasets, kills, hostile, large_lists):
+        for part in (random_sweep, strings, whole_datasets, logs, kills, hostile, large_lists):
             began = time.time()
             part(tally, options, folder)
             print(f"{part.__name__}: {time.time() - began:.1f} s, {tally.passed} passed, {tally.failed} failed", flush=True)

@@ -17,6 +17,7 @@ use crate::fs::views::context::{Context, Effects};
 use crate::fs::views::elements::dataset_write;
 use crate::fs::views::view::Item;
 use crate::present;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Most bytes of elements of variable length.
@@ -28,12 +29,42 @@ pub(super) fn selection(item: &Item) -> Option<(ObjectId, &str)> {
     Some((item.owner.filter(|_| item.is_part())?, text))
 }
 
+/// Selections that were parsed last: a write of one file parses its name several times.
+#[derive(Default)]
+struct Recent(Mutex<VecDeque<(ObjectId, String, Selected)>>);
+
+/// Selections that are kept, and the largest of them, bytes.
+const RECENT: usize = 16;
+const RECENT_BYTES_MAX: u64 = 256 << 10;
+
+/// The elements of a selection.
+fn elements(cx: &Context<'_>, (id, text): (ObjectId, &str)) -> Result<Selected> {
+    let recent: Arc<Recent> = cx.buffers.get();
+    let shape = cx.connector.dataset(id)?.shape;
+    let is_it = |(of, known, selected): &&(ObjectId, String, Selected)| *of == id && known == text && shape.dims() == Some(selected.dims());
+    if let Some((.., selected)) = recent.0.lock().iter().find(is_it) {
+        return Ok(selected.clone());
+    }
+    let selected = present::selected(&**cx.connector, id, text.into())?;
+    if selected.memory() <= RECENT_BYTES_MAX {
+        let mut kept = recent.0.lock();
+        kept.truncate(RECENT.saturating_sub(1));
+        kept.push_front((id, text.to_owned(), selected.clone()));
+    }
+    Ok(selected)
+}
+
 /// Size of the file: that of the defined elements.
 pub(super) fn len(cx: &Context<'_>, (id, text): (ObjectId, &str)) -> Result<u64> {
     if let Some(len) = buffers(cx).len(&(id, text.into())) {
         return Ok(len);
     }
-    present::defined_len(&**cx.connector, id, text.into(), BYTES_MAX)
+    let datatype = cx.connector.dataset(id)?.datatype;
+    if datatype.contains_vlen() {
+        return present::defined_len(&**cx.connector, id, text.into(), BYTES_MAX);
+    }
+    let defined = present::defined_in_order(&**cx.connector, id, elements(cx, (id, text))?)?;
+    Ok(defined.len().saturating_mul(datatype.element_size()))
 }
 
 /// What a file shows.
@@ -50,6 +81,7 @@ pub(super) struct Values {
     connector: Arc<dyn Connector>,
     id: ObjectId,
     text: String,
+    elements: Selected,
     /// Found by the first read, and again by each that begins at the first byte.
     shown: Mutex<Option<Shown>>,
 }
@@ -57,19 +89,24 @@ pub(super) struct Values {
 impl Values {
     /// Errors: the selection has no meaning.
     pub(super) fn open(cx: &Context<'_>, (id, text): (ObjectId, &str)) -> Result<Values> {
-        present::selected(&**cx.connector, id, text.into())?;
-        Ok(Values { connector: cx.connector.clone(), id, text: text.to_owned(), shown: Mutex::new(None) })
+        let elements = elements(cx, (id, text))?;
+        Ok(Values { connector: cx.connector.clone(), id, text: text.to_owned(), elements, shown: Mutex::new(None) })
     }
 
     fn shown(&self, anew: bool) -> Result<Shown> {
         let known = self.shown.lock().clone();
-        if let Some(shown) = known.filter(|_| !anew) {
+        let connector = &*self.connector;
+        let dataset = connector.dataset(self.id)?;
+        // Numbers of elements are those of one extent.
+        let is_same = dataset.shape.dims() == Some(self.elements.dims());
+        if let Some(shown) = known.filter(|_| !anew && is_same) {
             return Ok(shown);
         }
-        let connector = &*self.connector;
-        let shown = match connector.dataset(self.id)?.datatype.contains_vlen() {
-            true => Shown::Exact(Arc::new(present::defined_values(connector, self.id, self.text.as_str().into(), BYTES_MAX)?)),
-            false => Shown::Elements(present::defined_in_order(connector, self.id, self.text.as_str().into())?),
+        let text = self.text.as_str().into();
+        let elements = if is_same { self.elements.clone() } else { present::selected(connector, self.id, text)? };
+        let shown = match dataset.datatype.contains_vlen() {
+            true => Shown::Exact(Arc::new(present::defined_values(connector, self.id, text, BYTES_MAX)?)),
+            false => Shown::Elements(present::defined_in_order(connector, self.id, elements)?),
         };
         *self.shown.lock() = Some(shown.clone());
         Ok(shown)
@@ -120,7 +157,7 @@ fn buffers(cx: &Context<'_>) -> Arc<WrittenParts<Exact>> {
 /// The selected elements, and the size of one; `None`: it is variable.
 fn target(cx: &Context<'_>, (id, text): (ObjectId, &str)) -> FsResult<(Selected, Option<u64>)> {
     let failed = |e: Error| cx.host.refused(Some(id), &e);
-    let elements = present::selected(&**cx.connector, id, text.into()).map_err(failed)?;
+    let elements = elements(cx, (id, text)).map_err(failed)?;
     let datatype = cx.connector.dataset(id).map_err(failed)?.datatype;
     Ok((elements, (!datatype.contains_vlen()).then(|| datatype.element_size())))
 }
