@@ -60,6 +60,7 @@ pub(crate) mod tree;
 pub(crate) mod tx;
 pub(crate) mod umount;
 pub(crate) mod view;
+pub(crate) mod virtual_;
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -110,6 +111,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
+        Command::Virtual(args) => virtual_::virtual_dataset(&args),
         Command::Compact(args) => log::compact(&args),
         Command::Log(args) => log::log(&args),
         Command::Completions(args) => completions::completions(&args),

@@ -10,6 +10,7 @@ mod registry;
 mod traits;
 pub mod virtual_;
 
+pub use super::elsewhere::Segment;
 pub(crate) use chunked::{like as chunked_like, new as new_chunked};
 pub(crate) use contiguous::new as new_contiguous;
 pub(crate) use log::{
@@ -19,6 +20,4 @@ pub(crate) use log::{
 pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, new_in_log, open};
 pub use traits::{AlwaysTurn, BackgroundTurn, Front, Seek, Undecoded};
-pub(crate) use traits::{
-    CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, Segment, StoredChunks, batch_len,
-};
+pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, StoredChunks, batch_len};

@@ -41,6 +41,7 @@ fn a_whole_dataset() {
         allocation_time: None,
         layout: Some("chunked".to_owned()),
         profile: None,
+        elsewhere: None,
         undefine_fill: false,
         converts_layout: false,
         newlines: None,

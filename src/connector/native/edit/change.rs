@@ -39,6 +39,9 @@ impl Change<'_> {
         let awaited_fill = awaited_fill(&spec, nowhere.get());
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
+        if let Some(elsewhere) = &creation.elsewhere {
+            self.connector.check_elsewhere(&d.object.file, elsewhere)?;
+        }
         let newlines = spec.newlines.take().unwrap_or_default();
         // Lines that are not there yet are written next.
         let awaited = strings && d.bytes.size == 0 && !newlines.is_empty();
