@@ -23,6 +23,7 @@ mod log_names;
 mod members;
 mod named_types;
 pub mod object;
+mod onion;
 mod ownership;
 mod parts;
 pub mod paths;
@@ -33,6 +34,7 @@ pub mod references;
 mod released_log;
 pub mod remote;
 mod salvage;
+mod several;
 mod space;
 #[cfg(test)]
 pub mod tests;
