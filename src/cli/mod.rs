@@ -63,6 +63,7 @@ pub(crate) mod tree;
 pub(crate) mod tx;
 pub(crate) mod umount;
 pub(crate) mod view;
+pub(crate) mod virtual_;
 mod write;
 
 pub(crate) use failure::{Exit, Failure};
@@ -120,6 +121,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Erase(args) => defined::erase(&args),
         Command::Write(args) => write::write(&args),
         Command::Append(args) => write::append(&args),
+        Command::Virtual(args) => virtual_::virtual_dataset(&args),
         Command::Compact(args) => log::compact(&args),
         Command::Log(args) => log::log(&args),
         Command::Completions(args) => completions::completions(&args),

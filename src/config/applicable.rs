@@ -6,6 +6,7 @@ use crate::base::escape::escaped;
 use crate::base::remote::{is_container, is_url};
 use crate::fs::MountSpec;
 use crate::fs::spec::VersionName;
+use std::path::Path;
 
 /// Options of containers in object stores.
 const OF_VERSIONS: [&str; 2] = ["version", "pin"];
@@ -14,17 +15,26 @@ const OF_DIRECTORIES: [&str; 5] = ["include", "exclude", "mirror-names", "max-op
 /// Options of objects that are read from object stores.
 const OF_OBJECTS: [&str; 4] = ["anonymous", "cache-dir", "cache-dir-size", "remote-timeout"];
 
+/// True if there is an onion file beside `file`.
+pub(super) fn has_revisions(file: &Path) -> bool {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".onion");
+    Path::new(&beside).exists()
+}
+
 /// Warnings for options that are given for this mount, not by `defaults:`, and have no effect on
 /// the source. Errors: `version`, without which another state is shown than was asked for.
 pub(crate) fn check(layers: &Layers, spec: &MountSpec, is_directory: bool) -> Result<Vec<UsageError>, UsageError> {
     let source = spec.file.as_path();
     let has_versions = is_container(source);
-    if spec.version != VersionName::Newest && !has_versions && !is_directory {
+    let has_version = has_versions || has_revisions(source);
+    if spec.version != VersionName::Newest && !has_version && !is_directory {
         let message = format!("--version needs a container in an object store, and {} has no versions; leave it out", escaped(source));
         return Err(UsageError(message));
     }
     let groups = [
-        (&OF_VERSIONS[..], has_versions || is_directory, "a container in an object store"),
+        (&OF_VERSIONS[..1], has_version || is_directory, "a container in an object store"),
+        (&OF_VERSIONS[1..], has_versions || is_directory, "a container in an object store"),
         (&OF_DIRECTORIES, is_directory, "a directory"),
         (&OF_OBJECTS, is_url(source) || has_versions, "an object of an object store"),
     ];

@@ -93,6 +93,9 @@ pub(crate) enum Command {
     Kerchunk(super::attr_args::KerchunkArgs),
     /// Compare HDF5 objects with each other or with local files
     Diff(super::side_args::DiffArgs),
+    /// Make a virtual dataset of datasets, one after another along an axis
+    #[command(hide = true, after_help = EXIT_CODES)]
+    Virtual(super::side_args::VirtualArgs),
     /// Check or show configuration files
     #[command(after_help = EXIT_CODES)]
     Config(ConfigArgs),

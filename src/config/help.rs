@@ -14,7 +14,7 @@ Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 23] = [
+const EXAMPLES: [(&str, &[&str]); 24] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -55,6 +55,7 @@ const EXAMPLES: [(&str, &[&str]); 23] = [
         ],
     ),
     ("kerchunk", &["h5dir kerchunk data.h5 -o data.json", "h5dir kerchunk s3://bucket/x.h5 > x.json"]),
+    ("virtual", &["h5dir virtual all.h5:/frames 'run_*.h5:/frames'", "h5dir virtual --stack all.h5:/t a.h5:/t b.h5:/t"]),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     (
         "write",

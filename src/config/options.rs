@@ -124,8 +124,9 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) log: Option<LogView>,
 
-    /// Version of a container in an object store that is shown [default: latest]
-    #[arg(long, value_name = "VERSION")]
+    /// Version of a container in an object store, or revision of a file with an onion file, that is
+    /// shown [default: latest]
+    #[arg(long, value_name = "VERSION", visible_alias = "revision")]
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) version: Option<Version>,
 

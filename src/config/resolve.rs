@@ -266,7 +266,7 @@ fn unfollowed(file: &Path, external: &ExternalArgs) -> Result<MountSpec, UsageEr
 
 /// Errors: a version is asked for of a file without versions.
 pub(crate) fn has_version(file: &Path, version: &VersionName) -> Result<(), UsageError> {
-    if *version == VersionName::Newest || is_container(file) || is_tree(file) {
+    if *version == VersionName::Newest || is_container(file) || is_tree(file) || applicable::has_revisions(file) {
         return Ok(());
     }
     let file = escaped(file);

@@ -52,8 +52,9 @@ pub(crate) struct ExternalArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) external_root: Option<PathBuf>,
 
-    /// Version of containers in object stores that is read [default: latest]
-    #[arg(long, value_name = "VERSION")]
+    /// Version of containers in object stores, or revision of files with onion files, that is read
+    /// [default: latest]
+    #[arg(long, value_name = "VERSION", visible_alias = "revision")]
     pub(crate) version: Option<Version>,
 }
 
@@ -109,6 +110,10 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "earliest|v110", default_value = "v110")]
     pub(crate) libver: LibVer,
 
+    /// Copy the elements of virtual datasets, instead of where they are
+    #[arg(short = 'L', long)]
+    pub(crate) dereference: bool,
+
     /// Refer to the elements in the HDF5 file instead of copying them: DST is a container
     #[arg(short, long)]
     pub(crate) link: bool,
@@ -155,6 +160,7 @@ impl CopyArgs {
             force: false,
             create: true,
             libver,
+            dereference: false,
             link: false,
             no_log: true,
             into_log: false,
@@ -170,6 +176,31 @@ impl CopyArgs {
     pub(crate) fn into_log(source: OsString, destination: OsString, libver: LibVer) -> Self {
         CopyArgs { create: false, no_log: false, into_log: true, ..CopyArgs::without_log(source, destination, libver) }
     }
+}
+
+/// Arguments of `h5dir virtual`.
+#[derive(Debug, Args)]
+pub(crate) struct VirtualArgs {
+    #[command(flatten)]
+    /// Which other files are read.
+    pub(crate) external: ExternalArgs,
+
+    /// Axis along which the sources follow one another, from 0; with --stack the new one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) axis: usize,
+
+    /// Give the dataset a new axis, with a coordinate for each source
+    #[arg(long)]
+    pub(crate) stack: bool,
+
+    /// The new dataset; its file is created if it does not exist
+    #[arg(value_name = "NEW.h5:/PATH")]
+    pub(crate) dataset: OsString,
+
+    /// Datasets of the same type and shape; a pattern in the name of a file stands for its matches,
+    /// in the order in which people count
+    #[arg(required = true, value_name = "FILE:/PATH")]
+    pub(crate) sources: Vec<OsString>,
 }
 
 /// Arguments of `h5dir cat`.

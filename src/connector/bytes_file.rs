@@ -25,6 +25,7 @@ pub(crate) fn bytes_file() -> Creation {
         fill: Fill::Default,
         fill_time: None,
         allocation_time: None,
+        elsewhere: None,
         undefine_fill: false,
         modified: None,
         committed: None,

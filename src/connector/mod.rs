@@ -38,6 +38,7 @@ pub use crate::base::datatype::Datatype;
 pub use crate::base::element_set::ElementSet;
 pub use crate::base::fill::Fill;
 pub use crate::base::filter_spec::FilterSpec;
+pub use crate::base::hyperslab::HyperslabDim;
 pub use crate::base::newlines::Newlines;
 pub use crate::base::parts::{Budget, Limited, Part, Parts, Region, Target};
 pub use crate::base::shape::Shape;
@@ -47,11 +48,12 @@ pub use info::{DatasetInfo, ExternalSegment};
 pub use memory_map::MemoryMap;
 pub use memory_value::MemoryValue;
 pub use ownership::{LinkFacts, LinkText, Ownership};
-pub use spec::{ChunksSpec, DatasetSpec, FillSpec};
+pub use spec::{ChunksSpec, DatasetSpec, FillSpec, elsewhere_layout};
 
 use crate::base::Error;
 pub(crate) use crate::dataset::create::usual_fill_time;
-pub use crate::dataset::layout::Seek;
+pub use crate::dataset::elsewhere::{Elsewhere, SourceMapping};
+pub use crate::dataset::layout::{Seek, Segment};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -277,6 +279,14 @@ pub trait Connector: Send + Sync {
     }
     /// What a dataset is.
     fn dataset(&self, id: ObjectId) -> Result<DatasetInfo>;
+    /// Where the elements of a dataset are, if they are in other files or datasets.
+    fn elsewhere(&self, _id: ObjectId) -> Result<Option<Elsewhere>> {
+        Ok(None)
+    }
+    /// True if its datasets can have their elements in other datasets.
+    fn takes_mappings(&self) -> bool {
+        false
+    }
     /// Newlines inside the strings of a dataset that is shown as lines; `None` = they are more than
     /// are described, or there are no lines. May cost a pass over the elements the first time.
     fn newlines(&self, _id: ObjectId) -> Result<Option<Newlines>> {

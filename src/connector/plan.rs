@@ -18,7 +18,7 @@ use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
 use crate::base::shape::Extent;
 use crate::base::{Error, Result};
-use crate::connector::{ChunksSpec, DatasetSpec, FillSpec};
+use crate::connector::{ChunksSpec, DatasetSpec, Elsewhere, FillSpec, elsewhere_layout};
 use crate::dataset::create::dataset_messages;
 use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
 use crate::dataset::heap::HeapStore;
@@ -90,6 +90,9 @@ pub(crate) fn check_holes(size: u64, there: u64) -> Result<()> {
 
 /// What the dataset `d` shall be.
 pub(crate) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
+    if let Some(elsewhere) = &spec.elsewhere {
+        return plan_elsewhere(d, spec, elsewhere, values);
+    }
     if d.elsewhere {
         return Err(Error::refused(libc::EOPNOTSUPP, "a dataset whose elements lie elsewhere cannot be changed"));
     }
@@ -97,20 +100,7 @@ pub(crate) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
     let (extent, dims) = shape(d, spec, &datatype)?;
     let max_dims = maxshape(d, spec, &dims)?;
     let fixed = dims.iter().zip(&max_dims).all(|(d, m)| *m == Some(*d));
-    let fill = match &spec.fillvalue {
-        None if datatype.element_size() == d.element_size() => d.creation.fill.clone(),
-        None | Some(FillSpec::Default) => Fill::Default,
-        Some(FillSpec::Undefined) => Fill::Undefined,
-        Some(FillSpec::Value(fill)) if fill.datatype != datatype => {
-            return Err(invalid("the fill value has another type than the elements"));
-        }
-        Some(FillSpec::Value(fill)) => match store_elements(fill, values).map(Some).or_else(|e| without_reference(&datatype, e))? {
-            // An empty sequence is nothing but zeros.
-            Some(value) if datatype.contains_vlen() && value.iter().all(|b| *b == 0) => Fill::Default,
-            Some(value) => Fill::Value(value),
-            None => Fill::Default,
-        },
-    };
+    let fill = fill(d, spec, &datatype, values)?;
     let filters = spec.filters.as_ref().unwrap_or(&d.creation.filters);
     let layout = layout(d, spec, &dims, &max_dims, datatype.element_size())?;
     let dropped = !layout.kind.is_chunked() && spec.filters.is_none();
@@ -139,6 +129,7 @@ pub(crate) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
         fill,
         fill_time,
         allocation_time,
+        elsewhere: None,
         undefine_fill,
         modified: None,
     };
@@ -149,6 +140,50 @@ pub(crate) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
         return plan(&Now { creation, ..d.clone() }, spec, values);
     }
     Ok(creation)
+}
+
+/// The fill value that is wanted.
+fn fill(d: &Now, spec: &DatasetSpec, datatype: &Datatype, values: &mut dyn HeapStore) -> Result<Fill> {
+    Ok(match &spec.fillvalue {
+        None if datatype.element_size() == d.element_size() => d.creation.fill.clone(),
+        None | Some(FillSpec::Default) => Fill::Default,
+        Some(FillSpec::Undefined) => Fill::Undefined,
+        Some(FillSpec::Value(fill)) if fill.datatype != *datatype => {
+            return Err(invalid("the fill value has another type than the elements"));
+        }
+        Some(FillSpec::Value(fill)) => match store_elements(fill, values).map(Some).or_else(|e| without_reference(datatype, e))? {
+            // An empty sequence is nothing but zeros.
+            Some(value) if datatype.contains_vlen() && value.iter().all(|b| *b == 0) => Fill::Default,
+            Some(value) => Fill::Value(value),
+            None => Fill::Default,
+        },
+    })
+}
+
+/// What a new file shall be whose elements are `elsewhere`.
+fn plan_elsewhere(d: &Now, spec: &DatasetSpec, elsewhere: &Elsewhere, values: &mut dyn HeapStore) -> Result<Creation> {
+    if d.elsewhere || d.size > 0 && !d.blank {
+        return Err(invalid("the dataset has elements; only a new file, which is empty, gets its elements from other places"));
+    }
+    let (Some(datatype), Some(dims)) = (spec.dtype.clone(), spec.shape.clone()) else {
+        return Err(invalid("a dataset whose elements are in other places needs dtype and shape"));
+    };
+    let kind = layout::named(elsewhere_layout(elsewhere), spec.profile.as_deref())?;
+    Ok(Creation {
+        fill: fill(d, spec, &datatype, values)?,
+        datatype,
+        committed: None,
+        extent: if dims.is_empty() { Extent::Scalar } else { Extent::Simple },
+        max_dims: spec.maxshape.clone().filter(|max| max.iter().zip(&dims).any(|(max, now)| *max != Some(*now))),
+        dims,
+        layout: NewLayout { kind, chunk: Vec::new() },
+        filters: Vec::new(),
+        fill_time: spec.fill_time,
+        allocation_time: spec.allocation_time,
+        elsewhere: Some(elsewhere.clone()),
+        undefine_fill: false,
+        modified: None,
+    })
 }
 
 /// The layout that is requested by name.

@@ -25,7 +25,7 @@ fn layouts_that_contradict_other_properties_are_refused() {
     ] {
         assert_eq!(errno(spec.clone()), Some(libc::EINVAL), "{spec:?}");
     }
-    assert_eq!(errno(layout("virtual")), Some(libc::EOPNOTSUPP));
+    assert_eq!(errno(layout("virtual")), Some(libc::EINVAL), "without sources");
     assert_eq!(errno(DatasetSpec { shape: Some(vec![4]), ..layout("compact") }), None);
     assert_eq!(errno(layout("chunked")), None);
 }

@@ -1,6 +1,6 @@
 //! What a dataset shall be: the description that creates or changes one.
 
-use super::{Datatype, FilterSpec, NewValue, Newlines, Result};
+use super::{Datatype, Elsewhere, FilterSpec, NewValue, Newlines, Result};
 use crate::base::Error;
 
 /// How a dataset is cut into chunks.
@@ -49,6 +49,8 @@ pub struct DatasetSpec {
     pub allocation_time: Option<u8>,
     /// Name of the layout.
     pub layout: Option<String>,
+    /// Where the elements are, if not in the dataset's own storage.
+    pub elsewhere: Option<Elsewhere>,
     /// Name of the way in which the layout stores elements.
     pub profile: Option<String>,
     /// Elements with the fill value become undefined, where the layout has undefined elements.
@@ -65,11 +67,19 @@ fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::refused(libc::EINVAL, reason)
 }
 
+/// Name of the layout of a dataset whose elements are `elsewhere`.
+pub fn elsewhere_layout(elsewhere: &Elsewhere) -> &'static str {
+    match elsewhere {
+        Elsewhere::Files(_) => "external",
+        Elsewhere::Datasets(_) => "virtual",
+    }
+}
+
 impl DatasetSpec {
     /// Leaves to the container how the dataset is stored. Without chunks an ordinary one could not
     /// grow, so none of their dimensions stay.
     pub fn forget_storage(&mut self) {
-        (self.layout, self.profile, self.chunks, self.allocation_time) = (None, None, None, None);
+        (self.layout, self.profile, self.chunks, self.allocation_time, self.elsewhere) = (None, None, None, None, None);
         self.converts_layout = false;
     }
 
@@ -96,6 +106,15 @@ impl DatasetSpec {
         let filtered = self.filters.as_ref().is_some_and(|f| !f.is_empty());
         if self.chunks == Some(ChunksSpec::None) && filtered {
             return Err(invalid("only a dataset in chunks has filters"));
+        }
+        if let Some(elsewhere) = &self.elsewhere {
+            let name = elsewhere_layout(elsewhere);
+            if self.layout.as_deref().is_some_and(|given| given != name) {
+                return Err(invalid(format!("elements in other places need layout {name}")));
+            }
+            if in_chunks || filtered {
+                return Err(invalid(format!("a dataset of layout {name} has neither chunks nor filters")));
+            }
         }
         if (self.null_space || rank == Some(0)) && (in_chunks || filtered) {
             return Err(invalid("a dataset without dimensions cannot be in chunks"));

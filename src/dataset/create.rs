@@ -140,7 +140,8 @@ pub(crate) fn dataset_messages(ctx: &Context, superblock_version: u8, creation: 
 /// order of attributes is tracked and indexed (version 2 headers only).
 pub(crate) fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool, bool)) -> Result<Address> {
     let superblock_version = store.superblock().version;
-    let messages = dataset_messages(store.ctx(), superblock_version, creation)?;
+    let mut messages = dataset_messages(store.ctx(), superblock_version, creation)?;
+    creation.layout.kind.store(store, creation, &mut messages)?;
     let version = header_version(superblock_version);
     let mut edit = HeaderEdit::new(version, creation.modified.filter(|_| version > 1), attribute_order);
     for (kind, flags, body) in messages {

@@ -71,6 +71,7 @@ fn description(messages: &Messages, full: bool) -> Creation {
         fill_time: Some(fill.write_time).filter(|_| full),
         allocation_time: None,
         modified: find(kind::MTIME).map(|b| times::decode(b, at).unwrap()),
+        elsewhere: None,
         undefine_fill: false,
     }
 }

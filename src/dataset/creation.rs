@@ -1,5 +1,6 @@
 //! Properties of a new dataset, and what its layout adds to them.
 
+use super::elsewhere::Elsewhere;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
 use crate::base::filter_spec::FilterSpec;
@@ -9,6 +10,7 @@ use crate::format::Context;
 use crate::format::message::data_layout::DataLayout;
 use crate::format::message::filter_pipeline::{FilterDescription, FilterPipeline};
 use crate::format::object_header::kind;
+use crate::meta::Store;
 
 const NAME: &str = "new dataset";
 /// Longest body of a header message, bytes; a multiple of 8, as version 1 headers require.
@@ -107,6 +109,11 @@ pub trait CreateLayout: Send + Sync {
         Ok(())
     }
 
+    /// Writes what header messages of the layout refer to, and makes `messages` refer to it.
+    fn store(&self, _store: &Store, _creation: &Creation, _messages: &mut Vec<(u16, u8, Vec<u8>)>) -> Result<()> {
+        Ok(())
+    }
+
     /// The data layout message, for a file with this superblock version.
     fn message(&self, ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout>;
 }
@@ -164,6 +171,8 @@ pub struct Creation {
     pub(crate) fill_time: Option<u8>,
     /// When space is allocated: 1 early, 2 late, 3 incrementally; `None`: as the layout has it.
     pub(crate) allocation_time: Option<u8>,
+    /// Where the elements are, of layouts without storage of their own.
+    pub(crate) elsewhere: Option<Elsewhere>,
     /// Elements with the fill value become undefined, if the layout has undefined elements.
     pub(crate) undefine_fill: bool,
     /// Modification time, seconds since 1970; `None`: not recorded. A message in version 1 headers,

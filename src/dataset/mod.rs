@@ -3,6 +3,7 @@
 pub(crate) mod chunk;
 pub(crate) mod create;
 pub(crate) mod creation;
+pub(crate) mod elsewhere;
 pub mod environment;
 pub(crate) mod fill;
 pub(crate) mod heap;

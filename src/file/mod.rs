@@ -12,10 +12,12 @@ pub mod host_path;
 pub mod journal;
 pub mod journal_path;
 pub mod lock_holder;
+pub mod members;
 pub mod memory;
 pub mod names;
 pub mod objects;
 pub mod overlay;
+pub mod paged;
 pub mod posix;
 pub mod reader;
 pub mod recorder;
@@ -96,6 +98,11 @@ pub trait FileDriver: Send + Sync {
     /// hole.
     fn hole_end(&self, _offset: u64) -> Option<u64> {
         None
+    }
+
+    /// Ranges of offsets that no file of the host has; they read as zeros.
+    fn gaps(&self) -> Vec<Range<u64>> {
+        Vec::new()
     }
 
     /// Starts read-ahead of `len` bytes from `offset`.

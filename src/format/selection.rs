@@ -132,6 +132,11 @@ fn extensible(r: &mut Reader, width: usize) -> Result<u64> {
 }
 
 impl SerializedSelection {
+    /// True if it is the whole extent.
+    pub fn is_all(&self) -> bool {
+        matches!(self, SerializedSelection::All(_))
+    }
+
     /// Decodes one selection and moves the cursor past it.
     pub fn decode(r: &mut Reader) -> Result<Self> {
         let kind = r.u32()?;

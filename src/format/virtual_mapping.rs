@@ -12,9 +12,7 @@
 //! Source: H5.format.4.0 "Global heap block for virtual datasets", H5Dvirtual.c
 //! (`H5D__virtual_load_layout`).
 
-#[cfg(test)]
-use super::codec::Writer;
-use super::codec::{Context, Reader};
+use super::codec::{Context, Reader, Writer};
 use super::selection::SerializedSelection;
 use crate::base::{Address, Error, Result, limits};
 use std::sync::Arc;
@@ -94,7 +92,6 @@ impl VirtualMappings {
     }
 
     /// Encodes the heap object.
-    #[cfg(test)]
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(self.version).length(self.entries.len() as u64, ctx);
@@ -125,7 +122,6 @@ fn name<'e>(r: &mut Reader, ctx: &Context, shared: bool, earlier: impl Fn(usize)
     Ok(SourceName { bytes, shared_with: Some(index) })
 }
 
-#[cfg(test)]
 fn encode_name(w: &mut Writer, ctx: &Context, name: &SourceName) {
     match name.shared_with {
         Some(index) => w.length(index, ctx),

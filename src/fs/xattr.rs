@@ -26,7 +26,7 @@ const LINKS: &str = "links";
 /// Longest [`LINKS`] that is listed as a whole, bytes: ext4 has room for 4 KiB in all.
 const LINKS_MAX: usize = 1 << 10;
 /// Facts that follow from others and cannot be set; those of a copy may differ.
-const DESCRIPTIVE: [&str; 8] = ["external", "index", "key", "log", "offset", "progress", "storage", "value"];
+const DESCRIPTIVE: [&str; 9] = ["external", "index", "key", "log", "offset", "progress", "storage", "value", "virtual"];
 /// Facts that define an object.
 const SETTABLE: [&str; 15] = [
     "chunks",

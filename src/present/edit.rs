@@ -13,7 +13,7 @@ use crate::connector::kinds;
 use crate::connector::{Connector, DatasetSpec, Datatype, Form, NewAttribute, ObjectId, ObjectKind, Shape, Value};
 
 /// Facts that say nothing that could be set.
-const DESCRIPTIVE: [&str; 9] = ["external", "index", "key", "kind", "log", "offset", "progress", "storage", "value"];
+const DESCRIPTIVE: [&str; 10] = ["external", "index", "key", "kind", "log", "offset", "progress", "storage", "value", "virtual"];
 /// Attribute of the root group of a netCDF-4 file of the classic model.
 const NETCDF_CLASSIC: &[u8] = b"_nc3_strict";
 /// Bytes by which elements of new files refer to objects.

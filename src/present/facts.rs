@@ -3,7 +3,7 @@
 use super::attributes::AttributesJson;
 use super::describe::dtype;
 use super::json::{Json, write_string};
-use super::parse::variable_string;
+use super::parse::{selection_text, variable_string};
 use super::value::value_text;
 use super::{defined_fact, link_order, named_types, number, parse, references, text, type_json};
 use crate::base::{Error, Result};
@@ -11,7 +11,8 @@ use crate::connector::filters::{name_of, registered_name};
 use crate::connector::log::DatasetInLog;
 use crate::connector::usual_fill_time;
 use crate::connector::{
-    Connector, DatasetInfo, Elements, ExternalSegment, Fill, FilterSpec, Form, Limited, Newlines, ObjectId, ObjectKind, Shape,
+    Connector, DatasetInfo, Elements, Elsewhere, ExternalSegment, Fill, FilterSpec, Form, Limited, Newlines, ObjectId, ObjectKind, Shape,
+    SourceMapping,
 };
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -28,7 +29,7 @@ const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
 /// All facts but the numbered ones of references and defined elements, and the long one of the
 /// order of links.
-pub const FACT_NAMES: [&str; 23] = [
+pub const FACT_NAMES: [&str; 24] = [
     "attributes",
     "chunks",
     "comment",
@@ -52,6 +53,7 @@ pub const FACT_NAMES: [&str; 23] = [
     "storage",
     "types",
     "value",
+    "virtual",
 ];
 
 /// Names of the facts that a copy of the object `id` needs, in the order in which it sets them:
@@ -206,6 +208,7 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str, limit: u64)
         "storage" => Some(connector.content(id, Form::Main)?.allocated_exactly()?.to_string().into_bytes()),
         "offset" => d.offset.map(|o| o.to_string().into_bytes()),
         "external" => d.external.as_deref().map(external),
+        "virtual" if d.layout == "virtual" => connector.elsewhere(id)?.as_ref().and_then(mappings),
         _ => None,
     })
 }
@@ -352,6 +355,31 @@ fn fill(d: &DatasetInfo) -> Result<Vec<u8>> {
     };
     let elements = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes: &bytes };
     value_text(&elements, &Limited { parts: &*d.parts, limit: TEXT_MAX })
+}
+
+/// The sources of a virtual dataset, in the form in which `user.h5dir.dataset` takes them. A
+/// selection that is no regular hyperslab is `null`. `None`: more than a fact can have.
+fn mappings(elsewhere: &Elsewhere) -> Option<Vec<u8>> {
+    let Elsewhere::Datasets(all) = elsewhere else { return None };
+    let one = |m: &SourceMapping| {
+        let root: &[u8] = if m.dataset.starts_with(b"/") { b"" } else { b"/" };
+        let mut fields = vec![("source", Json::string([&m.file[..], b":", root, &m.dataset].concat()))];
+        let (source, at) = m.regular();
+        for (key, selection, dims) in [("select", &m.source, source), ("at", &m.at, at)] {
+            match dims {
+                Some(dims) => fields.push((key, Json::string(selection_text(dims).as_bytes()))),
+                None if selection.is_all() => {}
+                None => fields.push((key, Json::Null)),
+            }
+        }
+        Json::Object(fields)
+    };
+    if all.len() > FACT_MAX / 16 {
+        return None;
+    }
+    let mut out = Vec::new();
+    Json::Array(all.iter().map(one).collect()).write(&mut out);
+    (out.len() <= FACT_MAX).then_some(out)
 }
 
 fn external(segments: &[ExternalSegment]) -> Vec<u8> {

@@ -228,9 +228,11 @@ def lost(source, copy):
             # libhdf5 cannot read it, as raw data in files elsewhere.
             if x.get("data") in (None, "unreadable", "unjudged OSError"):
                 x["data"] = y["data"] = None
-            # Copies of virtual datasets are datasets with their elements.
+            # Copies of virtual datasets have the same sources, which need not be beside the copy.
             if isinstance(a[path], h5py.Dataset) and a[path].is_virtual:
                 x["chunks"] = y["chunks"] = None
+                if b[path].is_virtual:
+                    x["data"] = y["data"] = None
             found += [(path, f"{key}: {x[key]!r} | {y.get(key)!r}"[:400]) for key in x if x[key] != y.get(key)]
     return found
 

@@ -54,6 +54,8 @@ pub(super) struct Manner {
     pub(super) force: bool,
     /// How datasets are stored.
     pub(super) storage: Storage,
+    /// Virtual datasets get elements of their own.
+    pub(super) dereference: bool,
     /// The copy refers to the bytes of elements where they are, if it can.
     pub(super) link: bool,
 }

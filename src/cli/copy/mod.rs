@@ -41,9 +41,8 @@ use crate::cli::confine::Tree;
 use crate::cli::{print_error, tree};
 use crate::config::new_files;
 use crate::config::resolve;
-use crate::config::side_args::CopyArgs;
+use crate::config::side_args::{CopyArgs, ExternalArgs};
 use crate::fs::open::{Resolved, host_path};
-use crate::fs::spec::VersionName;
 use crate::fs::{MountSpec, open};
 use absent::AbsentDirectory;
 use container_sink::GroupDirectory;
@@ -236,11 +235,11 @@ impl Job {
         let mut specs = Vec::new();
         for argument in sources.iter().chain((!absent).then_some(destination)) {
             if let Argument::Object { file, .. } = argument {
-                let side = resolve::side(file, &args.external).map_err(Failure::from)?;
                 let is_destination = std::ptr::eq(argument, destination);
-                let writable = is_destination && !args.dry_run;
-                let version = if is_destination { VersionName::Newest } else { side.version.clone() };
-                specs.push(MountSpec { writable, version, ..side });
+                // The version is that of the sources.
+                let external = ExternalArgs { version: args.external.version.clone().filter(|_| !is_destination), ..args.external.clone() };
+                let side = resolve::side(file, &external).map_err(Failure::from)?;
+                specs.push(MountSpec { writable: is_destination && !args.dry_run, ..side });
             }
         }
         let rules = args.config.as_deref().map(resolve::create_rules).transpose().map_err(Failure::from)?.unwrap_or_default();
@@ -313,6 +312,7 @@ impl Job {
                 (true, _) => Storage::NoLog,
                 _ => Storage::Kept,
             },
+            dereference: args.dereference,
             link: args.link,
         };
         let lines = match (args.json, args.verbose || args.dry_run) {

@@ -34,9 +34,9 @@ pub(super) fn copy(
 ) -> io::Result<Lost> {
     let copy = file.model()?;
     let failed = |e| io_error(&e);
-    let definition = manner.storage.of(model.definition(&copy).map_err(failed)?);
+    let definition = manner.storage.of(model.definition(&copy, !manner.dereference).map_err(failed)?);
     copy.define(&definition).map_err(failed)?;
-    if matches!(definition, Definition::Dataset(_)) && !model.is_copied_as_value().map_err(failed)? {
+    if matches!(definition, Definition::Dataset(_)) && !definition.is_elsewhere() && !model.is_copied_as_value().map_err(failed)? {
         let exact = model.needs_exact_form().map_err(failed)?;
         if exact {
             file.use_exact_form();

@@ -8,7 +8,9 @@ use crate::base::shape::Shape;
 use crate::base::value::{Elements, NewValue};
 use crate::base::{Address, Error};
 use crate::connector::maps::MapTypes;
-use crate::connector::{ChunksSpec, DatasetInfo, DatasetSpec, FillSpec, ObjectKind, Result, usual_fill_time};
+use crate::connector::{
+    ChunksSpec, DatasetInfo, DatasetSpec, Elsewhere, FillSpec, ObjectKind, Result, SourceMapping, elsewhere_layout, usual_fill_time,
+};
 
 /// Name of the layout of datasets that are in a log.
 pub(super) const LOG: &str = "log";
@@ -51,6 +53,46 @@ impl Definition {
 }
 
 impl Definition {
+    /// With its elements where those of `object` are, if these are in other datasets.
+    pub fn mapped_as(mut self, object: Object<'_>) -> Result<Definition> {
+        if let Definition::Dataset(spec) = &mut self
+            && let Some(elsewhere @ Elsewhere::Datasets(_)) = object.connector.elsewhere(object.id)?
+        {
+            spec.forget_storage();
+            spec.filters = None;
+            spec.layout = Some(elsewhere_layout(&elsewhere).to_owned());
+            spec.elsewhere = Some(elsewhere);
+        }
+        Ok(self)
+    }
+
+    /// A virtual dataset of this type with the dimensions `shape` and the sources `mappings`.
+    pub fn as_virtual(mut self, shape: Vec<u64>, mappings: Vec<SourceMapping>) -> Definition {
+        if let Definition::Dataset(spec) = &mut self {
+            let elsewhere = Elsewhere::Datasets(mappings);
+            spec.forget_storage();
+            (spec.filters, spec.maxshape, spec.shape) = (None, None, Some(shape));
+            spec.layout = Some(elsewhere_layout(&elsewhere).to_owned());
+            spec.elsewhere = Some(elsewhere);
+        }
+        self
+    }
+
+    /// The dimensions of a dataset.
+    pub fn shape(&self) -> Option<&[u64]> {
+        if let Definition::Dataset(spec) = self { spec.shape.as_deref() } else { None }
+    }
+
+    /// The type of the elements of a dataset.
+    pub fn datatype(&self) -> Option<&Datatype> {
+        if let Definition::Dataset(spec) = self { spec.dtype.as_ref() } else { None }
+    }
+
+    /// True if its elements are in other files or datasets.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self, Definition::Dataset(spec) if spec.elsewhere.is_some())
+    }
+
     /// Without the layout that keeps a dataset in a log.
     pub fn without_log(mut self) -> Definition {
         if let Definition::Dataset(spec) = &mut self
@@ -102,6 +144,7 @@ fn dataset(d: &DatasetInfo, reference_bytes: u8, maker: Maker) -> Result<Dataset
         allocation_time: Some(d.allocation_time)
             .filter(|time| is_known(time) && d.usual_allocation_time.is_some_and(|usual| usual != *time)),
         layout: d.copy_layout.map(str::to_owned),
+        elsewhere: None,
         profile: d.profile.filter(|_| d.copy_layout.is_some()).map(str::to_owned),
         undefine_fill: false,
         only_blank: false,

@@ -187,6 +187,7 @@ impl Dataset {
             fill: self.fill.fill.clone(),
             fill_time: Some(self.fill.write_time).filter(|t| *t <= 2),
             allocation_time: Some(self.fill.allocation_time),
+            elsewhere: None,
             undefine_fill: false,
             modified: None,
         }

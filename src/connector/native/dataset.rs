@@ -67,6 +67,7 @@ impl Dataset {
             fill: self.fill.fill.clone(),
             fill_time: Some(self.fill.write_time),
             allocation_time: Some(self.fill.allocation_time),
+            elsewhere: None,
             undefine_fill: false,
             modified: None,
         };

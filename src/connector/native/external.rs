@@ -2,9 +2,11 @@
 //! be written where that was asked for; they are beside the transaction: bytes go there at once,
 //! and are made durable before the container's own.
 
+use super::NativeConnector;
 use super::file::HdfFile;
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
+use crate::connector::Elsewhere;
 use crate::dataset::environment::RawFiles;
 use crate::file::confined::ConfinedDir;
 use crate::file::journal_path::SUFFIX;
@@ -73,7 +75,8 @@ impl Neighbours {
     fn open_for_writing(&self, from: &Path, name: &[u8]) -> Result<Arc<PosixFile>> {
         let refuse = |reason: String| Err(Error::refused(libc::EPERM, reason));
         let Some(root) = self.root.as_ref().filter(|_| self.written) else {
-            return refuse("raw data in other files is written only with --external-write and --external-root".into());
+            let reason = "raw data in other files is written only with --external-write and --external-root";
+            return Err(Error::refused(libc::EACCES, reason));
         };
         let key = (from.to_path_buf(), name.to_vec());
         if let Some(file) = self.open.lock().get(&key) {
@@ -111,6 +114,25 @@ impl Neighbours {
         }
         self.open.lock().insert(key, file.clone());
         Ok(file)
+    }
+
+    /// Errors: `EACCES`, a file in the directory `from` may not name the raw file `name`.
+    pub(super) fn check_name(&self, from: &Path, name: &[u8]) -> Result<()> {
+        let shown = String::from_utf8_lossy(name);
+        let refuse = |reason: String| Err(Error::refused(libc::EACCES, reason));
+        let Some(root) = &self.root else {
+            return refuse(format!(
+                "the raw file {shown} may not be named: {}; --external-root names a directory for such files",
+                self.refusal
+            ));
+        };
+        if name.ends_with(SUFFIX.as_bytes()) {
+            return refuse(format!("the raw file {shown} has the name of a journal"));
+        }
+        match root.resolve(from, Path::new(OsStr::from_bytes(name))) {
+            Some(place) => root.check_visible(from, &place),
+            None => refuse(format!("the raw file {shown} lies outside of the directory of such files (--external-root)")),
+        }
     }
 
     fn missing(what: &'static str, name: &[u8], reason: String) -> Error {
@@ -161,6 +183,17 @@ impl RawFiles for RawNeighbours {
     fn open_raw_for_writing(&self, name: &[u8]) -> Result<Arc<dyn WriteDriver>> {
         let file = self.neighbours.open_for_writing(&self.directory, name)?;
         Ok(file)
+    }
+}
+
+impl NativeConnector {
+    /// Errors: `EACCES`, a new dataset in `file` may not have its elements there.
+    pub(super) fn check_elsewhere(&self, file: &HdfFile, elsewhere: &Elsewhere) -> Result<()> {
+        match elsewhere {
+            Elsewhere::Files(segments) => segments.iter().try_for_each(|s| self.options.neighbours.check_name(&file.directory, &s.name)),
+            // Names of files are checked as they are opened, as those of external links.
+            Elsewhere::Datasets(_) => Ok(()),
+        }
     }
 }
 

@@ -279,6 +279,10 @@ impl Connector for Following {
         Connector::dataset(&*self.now(), id)
     }
 
+    fn elsewhere(&self, id: ObjectId) -> Result<Option<crate::connector::Elsewhere>> {
+        self.now().elsewhere(id)
+    }
+
     fn newlines(&self, id: ObjectId) -> Result<Option<Newlines>> {
         self.now().newlines(id)
     }

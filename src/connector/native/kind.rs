@@ -3,7 +3,9 @@
 use super::external::Neighbours;
 use super::following::Following;
 use super::log::LogAccess;
-use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover, open_to_rescue, share_lock};
+use super::{
+    NativeConnector, Options, Recovered, onion, open_for_reading, open_to_change, open_to_recover, open_to_rescue, several, share_lock,
+};
 use crate::base::escape::escaped;
 use crate::base::request_error::RequestError;
 use crate::base::{Address, Error, Result};
@@ -57,7 +59,11 @@ impl Kind for Hdf5File {
     fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
         let path = &options.target;
         let io = |source| OpenError::Open { path: path.clone(), source };
-        located(HostFile::open(path).map_err(io)?, options)
+        let host = HostFile::open(path).or_else(|e| match several::first_member(path) {
+            Some(first) if e.kind() == std::io::ErrorKind::NotFound => HostFile::open(&first),
+            _ => Err(e),
+        });
+        located(host.map_err(io)?, options)
     }
 
     fn locate_in(&self, place: &Place<'_>, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
@@ -158,6 +164,18 @@ impl Located for LocatedFile {
         let native = native_options(options, Neighbours::new(external).written(external_written), host.name()).map_err(engine)?;
         let connector: Arc<dyn Connector> = if options.rescue {
             NativeConnector::open_damaged(open_to_rescue(&host).map_err(engine)?, directory, native).map_err(engine)?
+        } else if let Some(revision) = onion::open(&host, &options.version).map_err(engine)? {
+            if writable.is_some() {
+                let reason = "the file has revisions in an onion file beside it, which are only read: leave out --read-write, or copy one by 'h5dir cp -r FILE:/ NEW.h5:/ --create'";
+                return Err(engine(Error::refused(libc::EROFS, reason)));
+            }
+            NativeConnector::open(revision, directory, native).map_err(engine)?
+        } else if let Some(members) = several::open(&host).map_err(engine)? {
+            if writable.is_some() {
+                let reason = "files in several members (drivers family and multi) are only read: leave out --read-write, or copy it by 'h5dir cp -r FILE:/ NEW.h5:/ --create'";
+                return Err(engine(Error::refused(libc::EROFS, reason)));
+            }
+            NativeConnector::open(members, directory, native).map_err(engine)?
         } else if let Some(file) = writable {
             let locked = if options.swmr { Some(file.again().map_err(io)?) } else { None };
             let connector = NativeConnector::open_writable(&host, file, directory, native).map_err(engine)?;

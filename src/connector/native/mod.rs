@@ -23,6 +23,7 @@ mod log_names;
 mod members;
 mod named_types;
 pub mod object;
+mod onion;
 mod ownership;
 mod parts;
 pub mod paths;
@@ -33,6 +34,7 @@ pub mod references;
 mod released_log;
 pub mod remote;
 mod salvage;
+mod several;
 mod space;
 #[cfg(test)]
 pub mod tests;
@@ -46,8 +48,8 @@ pub use recover::{Recovered, examine, open_for_reading, open_to_change, open_to_
 use super::salvage::Salvage;
 use super::stored;
 use super::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Form, Link, LinkFacts, LinkTarget, Newlines,
-    ObjectId, ObjectInfo, Result, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Elsewhere, Form, Link, LinkFacts, LinkTarget,
+    Newlines, ObjectId, ObjectInfo, Result, TargetVisitor, Value,
 };
 use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Address, Error, limits};
@@ -417,6 +419,17 @@ impl Connector for NativeConnector {
     fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
         let _shared = self.shared();
         info::dataset(self, id)
+    }
+
+    fn elsewhere(&self, id: ObjectId) -> Result<Option<Elsewhere>> {
+        let _shared = self.shared();
+        let open = self.dataset(id)?;
+        open.dataset.layout().elsewhere(&open.dataset.bytes)
+    }
+
+    fn takes_mappings(&self) -> bool {
+        // The first superblock that libhdf5 accepts them with.
+        self.file(0).is_ok_and(|file| file.store.superblock().version >= 2)
     }
 
     fn newlines(&self, id: ObjectId) -> Result<Option<Newlines>> {

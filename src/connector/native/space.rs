@@ -44,10 +44,15 @@ impl<'a> Sum<'a> {
     /// Of `file`; nothing is summed yet.
     pub(super) fn of(file: &HdfFile, report: &'a mut Report<'a>) -> Result<Self> {
         let (end, user_block) = (file.store.file_len()?, file.store.base());
-        let total = end.saturating_add(user_block);
+        // Addresses that no member of the file has are in use for nothing else.
+        let mut live = Ranges::default();
+        let gaps = file.store.driver().gaps();
+        gaps.iter().for_each(|gap| live.insert(gap.start.saturating_sub(user_block)..gap.end.saturating_sub(user_block)));
+        let missing = gaps.iter().map(|gap| gap.end.saturating_sub(gap.start)).fold(0, u64::saturating_add);
+        let total = end.saturating_add(user_block).saturating_sub(missing);
         let recorded_user_block = file.store.recorded_base();
         let used = SpaceUse { total, metadata: user_block, user_block, recorded_user_block, overlaps_checked: true, ..SpaceUse::default() };
-        Ok(Sum { used, end, live: Ranges::default(), free: Ranges::default(), damaged: None, report })
+        Ok(Sum { used, end, live, free: Ranges::default(), damaged: None, report })
     }
 
     /// Ranges that are neither live nor free, at most `most`.

@@ -2,16 +2,18 @@
 
 use super::contiguous;
 use super::parts::Parts;
-use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Segment, Written};
+use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Written};
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
-use crate::dataset::creation::NewLayout;
+use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout};
+use crate::dataset::elsewhere::{self, Elsewhere, Segment};
 use crate::dataset::environment::{Environment, RawFiles};
 use crate::file::FileDriver;
-use crate::format::message::data_layout::Layout as Class;
+use crate::format::Context;
+use crate::format::message::data_layout::{DataLayout, Layout as Class};
 use crate::format::message::external_files::{ExternalFiles, Slot};
 use crate::format::object_header::kind;
-use crate::meta::extent;
+use crate::meta::{Store, extent};
 use crate::structures::local_heap::{self, LocalHeap};
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -95,6 +97,72 @@ impl External {
     }
 }
 
+/// Creates datasets in raw files.
+pub(super) struct Create;
+
+fn segments_of(creation: &Creation) -> Result<&[Segment]> {
+    match &creation.elsewhere {
+        Some(Elsewhere::Files(segments)) => Ok(segments),
+        _ => Err(Error::refused(
+            libc::EINVAL,
+            "layout external needs its files: \"external\": [{\"file\": NAME, \"offset\": 0, \"size\": N}]",
+        )),
+    }
+}
+
+impl CreateLayout for Create {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn allocation_time(&self) -> u8 {
+        2
+    }
+
+    fn check(&self, creation: &Creation) -> Result<()> {
+        let segments = segments_of(creation)?;
+        if creation.datatype.contains_vlen() {
+            return Err(Error::refused(libc::EINVAL, "variable-length elements cannot be in external files"));
+        }
+        let max = creation.max();
+        // As in libhdf5 (H5D__contig_construct): only the slowest dimension grows.
+        if max.iter().zip(&creation.dims).skip(1).any(|(max, now)| *max != Some(*now)) {
+            return Err(Error::refused(libc::EINVAL, "of a dataset in external files only the first dimension can grow"));
+        }
+        let most = max.iter().try_fold(creation.datatype.element_size(), |n, d| Some(n.saturating_mul((*d)?)));
+        elsewhere::check_segments(segments, creation.bytes().unwrap_or(u64::MAX), most)
+    }
+
+    fn message(&self, ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
+        contiguous::new().kind.message(ctx, superblock_version, creation)
+    }
+
+    /// Names are in a local heap; the first one in it is empty, as in libhdf5.
+    fn store(&self, store: &Store, creation: &Creation, messages: &mut Vec<(u16, u8, Vec<u8>)>) -> Result<()> {
+        let segments = segments_of(creation)?;
+        let bytes = segments.iter().map(|s| (s.name.len() as u64).saturating_add(16)).fold(16, u64::saturating_add);
+        let heap = local_heap::edit::create(store, bytes)?;
+        local_heap::edit::insert(store, heap, b"")?;
+        let mut slots = Vec::new();
+        for s in segments {
+            let name_offset = local_heap::edit::insert(store, heap, &s.name)?;
+            slots.push(Slot { name_offset, file_offset: s.offset, size: s.size });
+        }
+        let allocated = u16::try_from(slots.len()).map_err(|_| Error::refused(libc::EINVAL, "more than 65535 external files"))?;
+        let body = ExternalFiles { allocated, heap, slots }.encode(store.ctx());
+        if body.len() > MESSAGE_MAX_BYTES {
+            return Err(Error::refused(libc::EINVAL, "the list of external files is longer than 64 KiB"));
+        }
+        let at = messages.iter().position(|m| m.0 == kind::DATA_LAYOUT).unwrap_or(messages.len());
+        messages.insert(at, (kind::EXTERNAL_FILES, 0, body));
+        Ok(())
+    }
+}
+
 /// Opens the layout if the message is contiguous and the header has an external files message.
 pub(super) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
     if !matches!(parts.message.class, Class::Contiguous { .. }) {
@@ -141,6 +209,10 @@ impl Layout for External {
 
     fn extents(&self, op: &Operation<'_>, visit: &mut extent::Visit<'_>) -> Result<()> {
         local_heap::extents(&op.data.store, self.names, visit)
+    }
+
+    fn elsewhere(&self, _data: &DatasetBytes) -> Result<Option<Elsewhere>> {
+        Ok(Some(Elsewhere::Files(self.segments.clone())))
     }
 
     fn allocate(&self, _op: &Operation<'_>, _range: &std::ops::Range<u64>, _from: u64) -> Result<Progress> {

@@ -11,6 +11,7 @@ mod source_reads;
 mod traits;
 pub mod virtual_;
 
+pub use super::elsewhere::Segment;
 pub(crate) use chunked::{like as chunked_like, new as new_chunked};
 pub(crate) use contiguous::new as new_contiguous;
 pub(crate) use log::{
@@ -21,6 +22,4 @@ pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, new_in_log, open};
 pub(crate) use source_reads::SourceReads;
 pub use traits::{AlwaysTurn, BackgroundTurn, Front, Seek, Undecoded};
-pub(crate) use traits::{
-    CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, Segment, StoredChunks, batch_len,
-};
+pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, StoredChunks, batch_len};

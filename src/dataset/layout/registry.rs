@@ -15,21 +15,21 @@ struct Kind {
     /// Name in `user.h5dir.layout`.
     name: &'static str,
     open: Opener,
-    /// Creates its datasets; `None`: it has elements that are not in the file.
-    create: Option<&'static dyn CreateLayout>,
+    /// Creates its datasets.
+    create: &'static dyn CreateLayout,
 }
 
 /// All layouts. The first one that fits the message is used.
 const LAYOUTS: [Kind; 7] = [
     // An anchor looks like a dataset of another layout.
-    Kind { name: log::NAME, open: log::open, create: Some(log::Create::DEFAULT) },
-    Kind { name: compact::NAME, open: compact::open, create: Some(&compact::Create) },
-    Kind { name: external::NAME, open: external::open, create: None },
-    Kind { name: contiguous::NAME, open: contiguous::open, create: Some(&contiguous::Create) },
-    Kind { name: chunked::NAME, open: chunked::open, create: Some(&chunked::Create) },
+    Kind { name: log::NAME, open: log::open, create: log::Create::DEFAULT },
+    Kind { name: compact::NAME, open: compact::open, create: &compact::Create },
+    Kind { name: external::NAME, open: external::open, create: &external::Create },
+    Kind { name: contiguous::NAME, open: contiguous::open, create: &contiguous::Create },
+    Kind { name: chunked::NAME, open: chunked::open, create: &chunked::Create },
     // Opened as chunked: the chunk format makes the difference.
-    Kind { name: chunked::SPARSE, open: |_| Ok(None), create: Some(chunked::DEFAULT_SPARSE) },
-    Kind { name: virtual_::NAME, open: virtual_::open, create: None },
+    Kind { name: chunked::SPARSE, open: |_| Ok(None), create: chunked::DEFAULT_SPARSE },
+    Kind { name: virtual_::NAME, open: virtual_::open, create: &virtual_::Create },
 ];
 
 /// Opens the layout of a dataset. Errors: a message of unknown class, or one that contradicts the
@@ -44,17 +44,16 @@ pub(crate) fn open(mut parts: Parts<'_>) -> Result<Box<dyn Layout>> {
 }
 
 /// How datasets of the layout `name` are created, in one of its ways if `profile` names it. Errors:
-/// none can be, or there is no such layout or profile.
+/// there is no such layout or profile.
 pub(crate) fn named(name: &str, profile: Option<&str>) -> Result<&'static dyn CreateLayout> {
     let no_profile = |p: &str| Error::refused(libc::EINVAL, format!("layout {name} has no profile {p}"));
     match LAYOUTS.iter().find(|l| l.name == name) {
-        Some(Kind { create: Some(create), .. }) => match profile {
+        Some(Kind { create, .. }) => match profile {
             Some(profile) => create.with_profile(profile).ok_or_else(|| no_profile(profile)),
             None => Ok(*create),
         },
-        Some(_) => Err(Error::refused(libc::EOPNOTSUPP, "datasets of other files' bytes cannot be made here")),
         None => {
-            let created: Vec<_> = LAYOUTS.iter().filter(|l| l.create.is_some()).map(|l| l.name).collect();
+            let created: Vec<_> = LAYOUTS.iter().map(|l| l.name).collect();
             Err(Error::refused(libc::EINVAL, format!("layout cannot be {name}; it is one of {}", created.join(", "))))
         }
     }

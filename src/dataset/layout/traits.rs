@@ -11,6 +11,7 @@ use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::encoded::Encoded;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::creation::NewLayout;
+use crate::dataset::elsewhere::{Elsewhere, Segment};
 use crate::dataset::layout::source_reads::SourceReads;
 use crate::filter::Pipeline;
 use crate::format::message::data_layout::DataLayout;
@@ -243,6 +244,11 @@ pub trait Layout: Any + Send + Sync {
     /// Visits the storage: all ranges of the file that the dataset has outside of its header.
     fn extents(&self, op: &Operation<'_>, visit: &mut extent::Visit<'_>) -> Result<()>;
 
+    /// Where the elements are, if they are in other files or datasets.
+    fn elsewhere(&self, _data: &DatasetBytes) -> Result<Option<Elsewhere>> {
+        Ok(None)
+    }
+
     /// Frees the storage.
     fn delete(&self, _op: &Operation<'_>) -> Result<()> {
         Ok(())
@@ -308,17 +314,6 @@ pub struct Description {
     pub(crate) address: Option<Address>,
     /// Segments of other files that contain the bytes.
     pub(crate) external: Option<Vec<Segment>>,
-}
-
-/// A part of an external raw file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
-    /// File name as stored.
-    pub(crate) name: Vec<u8>,
-    /// First byte in that file.
-    pub(crate) offset: u64,
-    /// Length, bytes; `None`: to the end of the dataset.
-    pub(crate) size: Option<u64>,
 }
 
 /// Cost of reading all stored elements of a dataset.

@@ -6,9 +6,7 @@
 //! ```
 
 use crate::base::{Address, Result};
-#[cfg(test)]
-use crate::format::Writer;
-use crate::format::{Context, Reader};
+use crate::format::{Context, Reader, Writer};
 
 /// One external file segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +51,6 @@ impl ExternalFiles {
     }
 
     /// Encodes the body.
-    #[cfg(test)]
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(1).zeros(3).u16(self.allocated).uint(self.slots.len() as u64, 2).addr(self.heap, ctx);

@@ -25,6 +25,7 @@ use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference};
 pub use crate::connector::exchange::Definition;
 use crate::connector::exchange::{self, Object, Slab, Slabs};
+pub use crate::connector::{HyperslabDim, SourceMapping};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
 pub use crate::present::{AttributeBrief, ElementsBrief, ObjectBrief, cut};
@@ -123,9 +124,15 @@ impl ObjectModel {
         consistent(&self.models.mounted, || f(self.object()), |_| ())
     }
 
-    /// What a copy in the container of `to` shall be.
-    pub fn definition(&self, to: &ObjectModel) -> Result<Definition> {
-        self.definition_for(to.models.mounted.connector.reference_bytes())
+    /// What a copy in the container of `to` shall be. `mapped`: the elements of a virtual dataset
+    /// stay where they are, if that container has such datasets.
+    pub fn definition(&self, to: &ObjectModel, mapped: bool) -> Result<Definition> {
+        let (to, sizeof_addr) = (&to.models.mounted.connector, to.models.mounted.connector.reference_bytes());
+        let mapped = mapped && to.takes_mappings();
+        self.read(|object| {
+            let definition = Definition::of(object, sizeof_addr)?;
+            if mapped { definition.mapped_as(object) } else { Ok(definition) }
+        })
     }
 
     /// What a copy in a container whose elements refer by 8 bytes shall be.
@@ -200,7 +207,7 @@ impl ObjectModel {
         // None of it changes the size.
         self.change(None, |edit| {
             let kind = from.read(|object| Ok(object.connector.info(object.id)?.kind))?;
-            if kind == ObjectKind::Dataset {
+            if kind == ObjectKind::Dataset && !self.object().connector.dataset(self.id)?.is_elsewhere {
                 if from.is_copied_as_value()? {
                     let sizeof_addr = self.models.mounted.connector.reference_bytes();
                     edit.set_elements(self.id, &from.read(|object| exchange::whole(object, sizeof_addr))?)?;

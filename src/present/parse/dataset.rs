@@ -11,7 +11,8 @@
 //! | `fillbytes` | exact form of the fill value in hexadecimal, where its text does not give it | |
 //! | `filltime` | `"alloc"`, `"never"`, `"ifset"`: when the fill value is written | |
 //! | `alloctime` | `"early"`, `"late"`, `"incremental"`: when space is allocated | |
-//! | `layout` | `"compact"`, `"contiguous"`, `"chunked"`, `"sparse"` | without quotes |
+//! | `layout` | `"compact"`, `"contiguous"`, `"chunked"`, `"sparse"`, ... | without quotes |
+//! | `external`, `virtual` | see `elsewhere` | |
 //! | `profile` | `"map"`, `"filter"`, `"structured"`, of sparse datasets | without quotes |
 //! | `undefine` | `"fill"`: elements with the fill value become undefined in a sparse dataset | |
 //! | `convert` | `"layout"`: one that the container does not have becomes the nearest | |
@@ -20,7 +21,7 @@
 use super::elements::parse_value;
 use super::integer::raw_hex;
 use super::node::{Fields, Node};
-use super::{datatype, filters, invalid, region, shown};
+use super::{datatype, elsewhere, filters, invalid, region, shown};
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
 use crate::base::shape::Shape;
@@ -87,7 +88,7 @@ fn fill_element(datatype: &Datatype, text: &[u8]) -> Result<FillSpec> {
     }
 }
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "dtype",
     "shape",
     "maxshape",
@@ -102,11 +103,16 @@ const KEYS: [&str; 14] = [
     UNDEFINE,
     CONVERT,
     NEWLINES,
+    EXTERNAL,
+    VIRTUAL,
 ];
 /// Fact that gives the bytes of a dataset another shape; no key.
 const RESHAPE: &str = "reshape";
 /// The keys that are no facts of their own.
 const NEWLINES: &str = "newlines";
+/// Keys of the places of elements, read when the shape is known.
+const EXTERNAL: &str = "external";
+const VIRTUAL: &str = "virtual";
 const UNDEFINE: &str = "undefine";
 const CONVERT: &str = "convert";
 const FILL_BYTES: &str = "fillbytes";
@@ -119,7 +125,7 @@ pub const FILL_TIMES: [&str; 3] = ["alloc", "never", "ifset"];
 /// Words for the times at which space is allocated, by number from 1.
 pub const ALLOCATION_TIMES: [&str; 3] = ["early", "late", "incremental"];
 /// Keys that are no facts of their own, and name no wish of a user.
-const NO_FACTS: [&str; 4] = [NEWLINES, FILL_BYTES, FILL_TIME, ALLOCATION_TIME];
+const NO_FACTS: [&str; 6] = [NEWLINES, FILL_BYTES, FILL_TIME, ALLOCATION_TIME, EXTERNAL, VIRTUAL];
 
 /// Reads `user.h5dir.dataset`, for a file with addresses of `sizeof_addr` bytes. Every key may be
 /// left out; one that is not known is an error that names it. What contradicts itself is refused.
@@ -211,6 +217,12 @@ impl ParsedDataset {
                 "layout" => self.spec.converts_layout = true,
                 other => return Err(invalid(format!("convert is \"layout\", not {other:?}"))),
             },
+            EXTERNAL | VIRTUAL if self.spec.elsewhere.is_some() => return Err(invalid("elements are in external files, or in sources")),
+            EXTERNAL => self.spec.elsewhere = Some(elsewhere::files(value)?),
+            VIRTUAL => {
+                let shape = self.spec.shape.as_deref().ok_or_else(|| invalid("a virtual dataset needs its shape"))?;
+                self.spec.elsewhere = Some(elsewhere::sources(value, shape)?);
+            }
             NEWLINES => self.spec.newlines = Some(newlines(value)?),
             other => return Err(invalid(format!("a dataset has no {other:?}"))),
         }

@@ -42,6 +42,7 @@ fn a_whole_dataset() {
         layout: Some("chunked".to_owned()),
         profile: None,
         only_blank: false,
+        elsewhere: None,
         undefine_fill: false,
         converts_layout: false,
         newlines: None,

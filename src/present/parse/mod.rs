@@ -12,6 +12,7 @@ mod dataset_tests;
 mod datatype;
 mod description;
 mod elements;
+mod elsewhere;
 mod filters;
 mod float;
 mod integer;
@@ -34,6 +35,7 @@ pub use dataset::{
 pub use datatype::parse_datatype;
 pub use datatype::parse_datatype_in;
 pub use elements::{from_json, parse_value};
+pub(crate) use elsewhere::selection_text;
 pub use lost::{has_lost_bytes, has_lost_element};
 pub use map::map_types;
 pub use named_types::{TypeUse, parse_names, parse_types};

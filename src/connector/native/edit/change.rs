@@ -44,6 +44,9 @@ impl Change<'_> {
         {
             return self.set_maximum(&d, max);
         }
+        if let Some(elsewhere) = &creation.elsewhere {
+            self.connector.check_elsewhere(&d.object.file, elsewhere)?;
+        }
         let newlines = spec.newlines.take().unwrap_or_default();
         // Lines that are not there yet are written next.
         let awaited = strings && d.bytes.size == 0 && !newlines.is_empty();

@@ -33,8 +33,15 @@ const ELEMENT_MAX: usize = 64 << 20;
 /// File number under which the old state of a dataset is cached while it is read; no file has it.
 const OLD: u32 = 0x7ff;
 /// Messages that make a dataset, but for its datatype.
-pub(super) const KINDS: [u16; 6] =
-    [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::SECTION_FILTERS, kind::DATA_LAYOUT];
+pub(super) const KINDS: [u16; 7] = [
+    kind::DATASPACE,
+    kind::FILL_VALUE,
+    kind::FILL_VALUE_OLD,
+    kind::EXTERNAL_FILES,
+    kind::FILTER_PIPELINE,
+    kind::SECTION_FILTERS,
+    kind::DATA_LAYOUT,
+];
 
 /// What a dataset that is made anew holds.
 pub(super) enum Elements<'a> {
@@ -68,7 +75,7 @@ impl Change<'_> {
         {
             tracing::warn!("object at {}: {warning}", id.address);
         }
-        let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
+        let mut messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
         let zeros_count = creation.layout.kind.profile().is_some() && self.connector.has_written(id, d.bytes.size);
         let blank = d.bytes.is_blank()? && !zeros_count;
@@ -91,6 +98,7 @@ impl Change<'_> {
             return Ok(());
         }
         self.editing.preparations.cancel(id);
+        creation.layout.kind.store(&store, creation, &mut messages)?;
         self.set_messages(id, messages, retyped)?;
         let keeps_id = self.set_anchor(id, creation, blank)?;
         env.forget(key(id));

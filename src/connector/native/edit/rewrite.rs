@@ -250,6 +250,7 @@ impl Change<'_> {
             fill: d.fill.fill.clone(),
             fill_time: Some(d.fill.write_time).filter(|t| *t <= 2),
             allocation_time: Some(d.fill.allocation_time),
+            elsewhere: None,
             undefine_fill: false,
             modified: None,
         };

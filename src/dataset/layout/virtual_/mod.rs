@@ -6,6 +6,7 @@
 //! Source: H5Dvirtual.c.
 
 mod convert;
+mod create;
 mod dataset;
 mod extent;
 mod index;
@@ -15,6 +16,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
+pub(super) use create::Create;
 pub(crate) use dataset::{Source, SourceOpener};
 pub use read::MissingPolicy;
 pub(super) use storage::{NAME, open};

@@ -4,6 +4,7 @@ use super::dataset::{Description as Stored, SourceOpener, VirtualDataset};
 use super::read::MissingPolicy;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::NewLayout;
+use crate::dataset::elsewhere::{Elsewhere, decoded};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::contiguous;
 use crate::dataset::layout::parts::Parts;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 /// A virtual dataset with the opener of its sources.
 struct Virtual {
     header: Address,
+    /// Where the mappings are stored: collection and index.
+    stored: (Address, u32),
     dataset: VirtualDataset,
     shape: Vec<u64>,
     sources: Box<dyn SourceOpener + Send + Sync>,
@@ -28,15 +31,19 @@ struct Virtual {
 /// Name of the layout.
 pub(in crate::dataset::layout) const NAME: &str = "virtual";
 
+/// The mappings in the object `index` of the collection `heap`.
+fn mappings(store: &Store, heap: Address, index: u32) -> Result<VirtualMappings> {
+    match heap.is_defined() {
+        true => VirtualMappings::decode(&global_heap::object(store, heap, index)?, heap, store.ctx()),
+        false => Ok(VirtualMappings { version: 0, entries: Vec::new() }),
+    }
+}
+
 /// Opens the layout if the message is of this class. Sets unlimited dimensions from the sources.
 pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
     let Class::Virtual { heap, index } = parts.message.class else { return Ok(None) };
     let store = parts.store;
-    let mappings = if heap.is_defined() {
-        VirtualMappings::decode(&global_heap::object(store, heap, index)?, heap, store.ctx())?
-    } else {
-        VirtualMappings { version: 0, entries: Vec::new() }
-    };
+    let mappings = mappings(store, heap, index)?;
     let description = Stored {
         dims: parts.space.dims.clone(),
         max_dims: parts.space.max().iter().map(|m| m.unwrap_or(u64::MAX)).collect(),
@@ -48,7 +55,14 @@ pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<B
     let sources = parts.surroundings.sources();
     let shape = dataset.extent(&*sources)?;
     parts.space.dims.clone_from(&shape);
-    Ok(Some(Box::new(Virtual { header: parts.header, dataset, shape, sources, missing: parts.surroundings.missing() })))
+    Ok(Some(Box::new(Virtual {
+        header: parts.header,
+        stored: (heap, index),
+        dataset,
+        shape,
+        sources,
+        missing: parts.surroundings.missing(),
+    })))
 }
 
 impl Layout for Virtual {
@@ -94,6 +108,11 @@ impl Layout for Virtual {
             Class::Virtual { heap, .. } if heap.is_defined() => visit(global_heap::extent(&op.data.store, heap)?),
             _ => Ok(()),
         }
+    }
+
+    fn elsewhere(&self, data: &DatasetBytes) -> Result<Option<Elsewhere>> {
+        let (heap, index) = self.stored;
+        Ok(Some(Elsewhere::Datasets(decoded(mappings(&data.store, heap, index)?))))
     }
 
     fn allocate(&self, _op: &Operation<'_>, _range: &Range<u64>, _from: u64) -> Result<Progress> {
