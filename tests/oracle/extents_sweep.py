@@ -234,6 +234,34 @@ def open_files(tally, mount):
             tally.equal((copied, os.pread(to.fileno(), 1 << 20, 0)[:copied]), (large.nbytes, large.tobytes()), "copy_file_range")
 
 
+def external(options, tally, folder):
+    """The first dimension of a dataset in external files: bytes stay in the files."""
+    path, raw = os.path.join(folder, "external.h5"), os.path.join(folder, "external.raw")
+    values = np.arange(40, dtype="<i4").reshape(10, 4)
+    values.tofile(raw)
+    with h5py.File(path, "w") as f:
+        f.create_dataset("open", (4, 4), "<i4", maxshape=(None, 4), external=[("external.raw", 0, h5py.h5f.UNLIMITED)])
+        f.create_dataset("limited", (4, 4), "<i4", maxshape=(8, 4), external=[("external.raw", 0, 8 * 16)])
+        # Of fixed shape.
+        f.create_dataset("fixed", (4, 4), "<i4", external=[("external.raw", 0, 4 * 16)])
+    with harness.mounted(options.bin, path, "--read-write") as mount:
+        for name, rows in (("open", 7), ("open", 2), ("open", 10), ("limited", 8), ("limited", 3), ("fixed", 3)):
+            os.setxattr(os.path.join(mount, name), "user.h5dir.shape", json.dumps([rows, 4]).encode())
+            tally.equal(harness.read(os.path.join(mount, name)), values[:rows].tobytes(), f"external {name} {rows}")
+        for name, shape in (("limited", b"[9,4]"), ("fixed", b"[5,4]"), ("open", b"[10,3]")):
+            try:
+                os.setxattr(os.path.join(mount, name), "user.h5dir.shape", shape)
+                tally.check(False, f"external {name} {shape} is taken")
+            except OSError:
+                tally.check(True, "")
+    with h5py.File(path) as f:
+        tally.equal([f[name].shape for name in ("open", "limited", "fixed")], [(10, 4), (3, 4), (3, 4)], "external shapes")
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        access.set_efile_prefix(folder.encode())
+        rows = h5py.Dataset(h5py.h5d.open(f.id, b"open", access))[()]
+        tally.check((rows == values).all(), "h5py reads the external rows")
+
+
 def strings(options, tally, target, mount):
     """Variable-length strings keep their places, and their space is used again."""
     path = os.path.join(mount, "words")
@@ -311,6 +339,7 @@ def main():
                 strings(options, tally, target, mount)
                 open_files(tally, mount)
             appended(options, tally, target)
+        external(options, tally, folder)
         for target in dict.fromkeys(target for target, _ in models):
             for number in range(SESSIONS):
                 session(options, tally, target, [m for t, m in models if t == target], rng, number)

@@ -202,6 +202,20 @@ impl Layout for External {
         false
     }
 
+    fn resizes(&self) -> bool {
+        true
+    }
+
+    /// Bytes past the extent stay in their files, as with libhdf5.
+    fn resize(&self, op: &Operation<'_>, next: &[u64]) -> Result<Option<DataLayout>> {
+        let room = self.segments.iter().try_fold(0u64, |n, segment| Some(n.saturating_add(segment.size?)));
+        let wanted = next.iter().fold(op.data.element_size, |n, d| n.saturating_mul(*d));
+        match room.filter(|room| wanted > *room) {
+            Some(room) => Err(Error::refused(libc::EFBIG, format!("the external files have room for {room} bytes"))),
+            None => Ok(None),
+        }
+    }
+
     fn write(&self, _op: &Operation<'_>, offset: u64, bytes: &[u8], _undone: bool) -> Result<Written> {
         self.write_segments(offset, bytes)?;
         Ok(Written { len: bytes.len(), layout: None })

@@ -35,6 +35,9 @@ impl Change<'_> {
             let reason = "the storage of the dataset has one size: set user.h5dir.layout to chunked and user.h5dir.maxshape first";
             return Err(Error::refused(libc::EPERM, reason));
         }
+        if !is_first && !d.layout().is_in_file() {
+            return Err(Error::refused(libc::EPERM, "only the first dimension of a dataset in external files changes"));
+        }
         let bytes = next.iter().try_fold(d.element_size, |n, d| n.checked_mul(*d)).unwrap_or(0);
         if !d.bytes.store.ctx().holds(bytes) {
             return Err(Error::refused(libc::EFBIG, "larger than a file of its addresses can be"));

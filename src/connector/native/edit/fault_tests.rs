@@ -101,6 +101,21 @@ fn each_fault(
 }
 
 #[test]
+fn a_failed_change_of_the_extent_loses_nothing() {
+    for (committed, next) in [(false, [40, 2]), (true, [40, 2]), (true, [21, 1]), (false, [13, 3])] {
+        each_fault(committed, &|c, id| c.set_extent(id, &next), &|c, id, before| {
+            assert_eq!(bytes(c, id), before);
+            // Chunks that were renumbered have their numbers again.
+            c.write(id, 200, &[0xdd; 4]).unwrap();
+            let after = [&before[..200], &[0xdd; 4], &before[204..]].concat();
+            c.commit().unwrap();
+            c.environment().forget(super::key(id));
+            assert_eq!(bytes(c, id), after);
+        });
+    }
+}
+
+#[test]
 fn a_failed_shrink_loses_nothing() {
     for committed in [false, true] {
         each_fault(committed, &|c, id| c.set_size(id, 20 * 12), &|c, id, before| {
