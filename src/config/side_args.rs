@@ -102,6 +102,10 @@ pub(crate) struct CopyArgs {
     #[arg(short, long)]
     pub(crate) force: bool,
 
+    /// Give an existing dataset the number of rows that a local file makes
+    #[arg(long)]
+    pub(crate) resize: bool,
+
     /// Create the HDF5 file of DST if it does not exist
     #[arg(long)]
     pub(crate) create: bool,
@@ -158,6 +162,7 @@ impl CopyArgs {
             xattrs: false,
             no_clobber: false,
             force: false,
+            resize: false,
             create: true,
             libver,
             dereference: false,

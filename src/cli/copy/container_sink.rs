@@ -114,10 +114,35 @@ impl GroupDirectory {
     }
 
     /// Opens an existing dataset, which is emptied if its size can change. `None`: it can be
-    /// neither emptied nor overwritten.
+    /// neither emptied nor overwritten. Errors: the source has another size than a dataset with a
+    /// type, which is not to be replaced.
     fn open_in_place(&self, new: &NewFile<'_>) -> io::Result<Option<Box<dyn SinkFile>>> {
         let held = self.hold(self.container.operations.lookup(self.held.ino(), new.name))?;
         let meta = self.container.meta_of(held.ino())?;
+        // The size of standard input is not known.
+        let is_known = new.meta.size != u64::MAX;
+        if is_known
+            && meta.size != new.meta.size
+            && let Some(row) = model_of(&self.container, &held)?.row_bytes().map_err(|e| io_error(&e))?
+        {
+            let (size, there) = (new.meta.size, meta.size);
+            let is_whole = size.checked_rem(row) == Some(0);
+            match (is_whole, new.resize, new.force) {
+                (true, true, _) => {}
+                (_, _, true) => return Ok(None),
+                (true, false, _) => {
+                    let rows = size.checked_div(row).unwrap_or(0);
+                    return Err(io::Error::other(format!(
+                        "it has {size} bytes, and the dataset has {there}; --resize makes it {rows} rows, -f a dataset of bytes"
+                    )));
+                }
+                (false, ..) => {
+                    return Err(io::Error::other(format!(
+                        "it has {size} bytes, and the dataset has {there} in rows of {row}; -f replaces it by a dataset of bytes"
+                    )));
+                }
+            }
+        }
         let file = self.file(new.name, held, State::Done);
         match file.resize(0) {
             Ok(()) => Ok(Some(Box::new(file))),
@@ -512,7 +537,7 @@ mod tests {
         for rules in [false, true] {
             let root = GroupDirectory::open(&container, b"/", rules).unwrap();
             let meta = meta(Kind::Regular);
-            let new = |exists, typed| NewFile { name: b"d", meta: &meta, exists, typed, force: false };
+            let new = |exists, typed| NewFile { name: b"d", meta: &meta, exists, typed, force: false, resize: false };
             let mut file = root.make_file(&new(false, false)).unwrap();
             file.write(0, b"abc").unwrap();
             drop(file);

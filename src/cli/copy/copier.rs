@@ -241,8 +241,8 @@ impl Copier {
             return Ok(true);
         }
         let meta = &self.manner.attributes(meta, found);
-        let force = self.manner.force;
-        let new = |typed| NewFile { name, meta, exists: found.is_some(), typed, force };
+        let (force, resize) = (self.manner.force, self.manner.resize);
+        let new = |typed| NewFile { name, meta, exists: found.is_some(), typed, force, resize };
         let finished = match &typed_copy {
             Some((object, model)) => {
                 let new = new(true);
@@ -539,12 +539,21 @@ impl Copier {
             return Ok(());
         }
         let meta = &self.manner.attributes(meta, found.as_ref());
-        let new = NewFile { name, meta, exists: found.is_some(), typed: false, force: self.manner.force };
+        let new = NewFile { name, meta, exists: found.is_some(), typed: false, force: self.manner.force, resize: true };
         let mut file = to.make_file(&new)?;
         let report = &mut self.report;
         report.begin_file(u64::MAX);
-        bytes::copy(input, &mut *file, &mut self.piece, &mut |n| report.add(0, n))?;
+        let mut all = 0u64;
+        bytes::copy(input, &mut *file, &mut self.piece, &mut |n| {
+            all = all.saturating_add(n);
+            report.add(0, n);
+        })?;
         file.end_content()?;
+        let row = if found.is_some() && to.as_object().is_some() { file.model()?.row_bytes().map_err(|e| io_error(&e))? } else { None };
+        if let Some(row) = row.filter(|row| all.checked_rem(*row) != Some(0)) {
+            let reason = format!("it had {all} bytes, no whole number of rows of {row}: the last row ends with the fill value");
+            return Err(io::Error::other(reason).into());
+        }
         file.set_meta(meta, false)?;
         file.finish()?;
         self.report.copied(b"-", Kind::Regular);

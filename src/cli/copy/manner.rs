@@ -52,6 +52,8 @@ pub(super) struct Manner {
     pub(super) dry_run: bool,
     /// What cannot be overwritten is replaced.
     pub(super) force: bool,
+    /// Existing datasets get another number of rows.
+    pub(super) resize: bool,
     /// How datasets are stored.
     pub(super) storage: Storage,
     /// Virtual datasets get elements of their own.

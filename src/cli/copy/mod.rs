@@ -307,6 +307,7 @@ impl Job {
             update: args.update,
             dry_run: args.dry_run,
             force: args.force,
+            resize: args.resize,
             storage: match (args.no_log, args.into_log) {
                 (_, true) => Storage::InLog,
                 (true, _) => Storage::NoLog,

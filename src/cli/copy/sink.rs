@@ -26,6 +26,8 @@ pub(super) struct NewFile<'a> {
     pub(super) typed: bool,
     /// An existing dataset that cannot be overwritten is replaced.
     pub(super) force: bool,
+    /// An existing dataset gets as many rows as the source has.
+    pub(super) resize: bool,
 }
 
 /// A link to be made.

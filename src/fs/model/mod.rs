@@ -25,8 +25,8 @@ use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference};
 pub use crate::connector::exchange::Definition;
 use crate::connector::exchange::{self, Object, Slab, Slabs};
+use crate::connector::{Datatype, ObjectId, ObjectKind};
 pub use crate::connector::{HyperslabDim, SourceMapping};
-use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
 pub use crate::present::{AttributeBrief, ElementsBrief, ObjectBrief, cut};
 pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
@@ -132,6 +132,24 @@ impl ObjectModel {
         self.read(|object| {
             let definition = Definition::of(object, sizeof_addr)?;
             if mapped { definition.mapped_as(object) } else { Ok(definition) }
+        })
+    }
+
+    /// Bytes of one row of a dataset that can get another number of rows: of one coordinate of its
+    /// first dimension. `None`: it cannot, or has elements of variable length, or is a file of
+    /// bytes, which has any size.
+    pub fn row_bytes(&self) -> Result<Option<u64>> {
+        self.read(|object| {
+            if object.connector.info(object.id)?.kind != ObjectKind::Dataset {
+                return Ok(None);
+            }
+            let d = object.connector.dataset(object.id)?;
+            let dims = d.shape.dims().unwrap_or_default();
+            if !d.resizes || d.datatype.contains_vlen() || d.datatype == Datatype::byte() && dims.len() == 1 {
+                return Ok(None);
+            }
+            let row = dims.iter().skip(1).try_fold(d.datatype.element_size(), |n, d| n.checked_mul(*d));
+            Ok(row.filter(|row| *row > 0))
         })
     }
 
