@@ -124,7 +124,7 @@ fn ending_with_examples(text: &str, lines: &[&str]) -> String {
 /// True for a command that has completions and is in the manual: the screen has no lines left for
 /// all of them.
 pub(crate) fn is_documented(command: &Command) -> bool {
-    !command.is_hide_set() || matches!(command.get_name(), "completions" | "kerchunk")
+    !command.is_hide_set() || matches!(command.get_name(), "completions" | "kerchunk" | "virtual")
 }
 
 /// Parses a command line.
