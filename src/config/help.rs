@@ -134,7 +134,7 @@ fn ending_with_examples(text: &str, lines: &[&str]) -> String {
 /// True for a command that has completions and is in the manual: the screen has no lines left for
 /// all of them.
 pub(crate) fn is_documented(command: &Command) -> bool {
-    !command.is_hide_set() || matches!(command.get_name(), "append" | "completions" | "kerchunk" | "tx")
+    !command.is_hide_set() || matches!(command.get_name(), "append" | "completions" | "kerchunk" | "tx" | "virtual")
 }
 
 /// Parses a command line.

@@ -308,7 +308,8 @@ impl Host for Mounted {
     fn refused(&self, id: Option<ObjectId>, e: &Error) -> Errno {
         id.inspect(|id| self.reasons.note(*id, e));
         match e {
-            Error::Refused { errno, .. } if !matches!(*errno, libc::EPERM | libc::EFBIG | libc::EINVAL | libc::EOPNOTSUPP) => {}
+            Error::Refused { errno, .. }
+                if !matches!(*errno, libc::EPERM | libc::EACCES | libc::EFBIG | libc::EINVAL | libc::EOPNOTSUPP) => {}
             _ => self.log_failure(id, e),
         }
         errno(e)

@@ -552,7 +552,7 @@ impl Copier {
         let row = if found.is_some() && to.as_object().is_some() { file.model()?.row_bytes().map_err(|e| io_error(&e))? } else { None };
         if let Some(row) = row.filter(|row| all.checked_rem(*row) != Some(0)) {
             let reason = format!("it had {all} bytes, no whole number of rows of {row}: the last row ends with the fill value");
-            return Err(io::Error::other(reason).into());
+            return Err(io::Error::other(reason));
         }
         file.set_meta(meta, false)?;
         file.finish()?;
