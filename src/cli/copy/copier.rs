@@ -12,7 +12,7 @@ use crate::base::escape::escaped_bytes;
 use crate::cli::failure::reason;
 use crate::cli::process;
 use crate::cli::side::container::{Container, Held, ObjectSource, error};
-use crate::cli::side::{Content, DEFINED_XATTR, DEPTH_MAX, Kind, Meta, Source};
+use crate::cli::side::{DEFINED_XATTR, DEPTH_MAX, Kind, Meta, Source};
 use crate::cli::{print_error, tree};
 use crate::fs::model::{Definition, Lost, ObjectModel, SharedGroup, StoredLink, io_error};
 use crate::fs::types::ROOT;
@@ -41,7 +41,7 @@ pub(super) enum Stop {
 
 /// Copies files into a destination.
 pub(super) struct Copier {
-    manner: Manner,
+    pub(super) manner: Manner,
     /// The container that is changed.
     container: Option<Arc<Container>>,
     /// Finished files with more names to come, by the identity of their source.
@@ -62,8 +62,8 @@ pub(super) struct Copier {
     resume: Option<Resume>,
     /// What is printed.
     pub(super) report: Report,
-    piece: Vec<u8>,
-    objects: u64,
+    pub(super) piece: Vec<u8>,
+    pub(super) objects: u64,
     uncommitted: (u64, u64),
     /// What was not copied.
     failures: u64,
@@ -526,39 +526,6 @@ impl Copier {
             return Ok(());
         }
         to.set_meta(&self.manner.attributes(source.meta(), None), self.manner.owner)
-    }
-
-    /// Copies standard input to `name` in `to`.
-    pub(super) fn copy_input(&mut self, input: &mut dyn Content, meta: &Meta, to: &Rc<dyn SinkDirectory>, name: &[u8]) -> io::Result<()> {
-        let found = to.find(name)?;
-        if !self.manner.may_replace(meta, found.as_ref())? {
-            return Ok(());
-        }
-        if self.manner.dry_run {
-            self.report.copied(b"-", Kind::Regular);
-            return Ok(());
-        }
-        let meta = &self.manner.attributes(meta, found.as_ref());
-        let new = NewFile { name, meta, exists: found.is_some(), typed: false, force: self.manner.force, resize: true };
-        let mut file = to.make_file(&new)?;
-        let report = &mut self.report;
-        report.begin_file(u64::MAX);
-        let mut all = 0u64;
-        bytes::copy(input, &mut *file, &mut self.piece, &mut |n| {
-            all = all.saturating_add(n);
-            report.add(0, n);
-        })?;
-        file.end_content()?;
-        let row = if found.is_some() && to.as_object().is_some() { file.model()?.row_bytes().map_err(|e| io_error(&e))? } else { None };
-        if let Some(row) = row.filter(|row| all.checked_rem(*row) != Some(0)) {
-            let reason = format!("it had {all} bytes, no whole number of rows of {row}: the last row ends with the fill value");
-            return Err(io::Error::other(reason));
-        }
-        file.set_meta(meta, false)?;
-        file.finish()?;
-        self.report.copied(b"-", Kind::Regular);
-        self.objects = self.objects.saturating_add(1);
-        Ok(())
     }
 
     /// Commits if much was copied since the last commit.

@@ -17,6 +17,7 @@ mod container_sink;
 mod copier;
 mod describe;
 mod dry_run;
+mod input;
 mod local_sink;
 mod manner;
 mod object;

@@ -1,0 +1,44 @@
+//! Copies standard input.
+
+use super::bytes;
+use super::copier::Copier;
+use super::sink::{NewFile, SinkDirectory};
+use crate::cli::side::{Content, Kind, Meta};
+use crate::fs::model::io_error;
+use std::io;
+use std::rc::Rc;
+
+impl Copier {
+    /// Copies standard input to `name` in `to`.
+    pub(super) fn copy_input(&mut self, input: &mut dyn Content, meta: &Meta, to: &Rc<dyn SinkDirectory>, name: &[u8]) -> io::Result<()> {
+        let found = to.find(name)?;
+        if !self.manner.may_replace(meta, found.as_ref())? {
+            return Ok(());
+        }
+        if self.manner.dry_run {
+            self.report.copied(b"-", Kind::Regular);
+            return Ok(());
+        }
+        let meta = &self.manner.attributes(meta, found.as_ref());
+        let new = NewFile { name, meta, exists: found.is_some(), typed: false, force: self.manner.force, resize: true };
+        let mut file = to.make_file(&new)?;
+        let report = &mut self.report;
+        report.begin_file(u64::MAX);
+        let mut all = 0u64;
+        bytes::copy(input, &mut *file, &mut self.piece, &mut |n| {
+            all = all.saturating_add(n);
+            report.add(0, n);
+        })?;
+        file.end_content()?;
+        let row = if found.is_some() && to.as_object().is_some() { file.model()?.row_bytes().map_err(|e| io_error(&e))? } else { None };
+        if let Some(row) = row.filter(|row| all.checked_rem(*row) != Some(0)) {
+            let reason = format!("it had {all} bytes, no whole number of rows of {row}: the last row ends with the fill value");
+            return Err(io::Error::other(reason));
+        }
+        file.set_meta(meta, false)?;
+        file.finish()?;
+        self.report.copied(b"-", Kind::Regular);
+        self.objects = self.objects.saturating_add(1);
+        Ok(())
+    }
+}
