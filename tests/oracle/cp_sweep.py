@@ -382,7 +382,22 @@ def existing(t, options, place):
     numbers = np.arange(6, dtype="<f8")
     numbers.tofile(d + "/six")
     numbers[:4].tofile(d + "/four")
-    run(options, "cp", d + "/six", new + ":/grows")
+    with open(d + "/odd", "wb") as f:
+        f.write(b"hello\n")
+    refused = run(options, "cp", d + "/six", new + ":/grows", code=1).stderr
+    t.check(b"48 bytes" in refused and b"32" in refused and b"--resize" in refused, f"another size: {refused}")
+    for flags in ([], ["--resize"]):
+        refused = run(options, "cp", *flags, d + "/odd", new + ":/grows", code=1).stderr
+        t.check(b"6 bytes" in refused and b"rows of 8" in refused, f"part of a row: {refused}")
+    for name, data, code in (("fixed", b"part", 1), ("fixed", bytes(40), 1), ("fixed", numbers[:4].tobytes(), 0)):
+        with open(d + "/in", "wb") as f:
+            f.write(data)
+        with open(d + "/in", "rb") as f:
+            refused = run(options, "cp", "-", f"{new}:/{name}", stdin=f, code=code).stderr
+            t.check(len(refused.splitlines()) <= 2 and b"18446744073709551615" not in refused, f"standard input: {refused}")
+    with h5py.File(new) as f:
+        t.check(f["grows"].shape == (4,) and not f["grows"][:].any(), "refused copies change nothing")
+    run(options, "cp", "--resize", d + "/six", new + ":/grows")
     run(options, "cp", d + "/four", new + ":/fixed")
     with h5py.File(new) as f:
         t.check(np.array_equal(f["grows"][:], numbers) and np.array_equal(f["fixed"][:], numbers[:4]), "in place")

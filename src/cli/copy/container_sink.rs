@@ -146,7 +146,7 @@ impl GroupDirectory {
         let file = self.file(new.name, held, State::Done);
         match file.resize(0) {
             Ok(()) => Ok(Some(Box::new(file))),
-            Err(e) if e.raw_os_error() == Some(libc::EPERM) && meta.size == new.meta.size => Ok(Some(Box::new(file))),
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) && (meta.size == new.meta.size || !is_known) => Ok(Some(Box::new(file))),
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => Ok(None),
             Err(e) => Err(e),
         }

@@ -4,7 +4,6 @@ use super::bytes;
 use super::copier::Copier;
 use super::sink::{NewFile, SinkDirectory};
 use crate::cli::side::{Content, Kind, Meta};
-use crate::fs::model::io_error;
 use std::io;
 use std::rc::Rc;
 
@@ -30,10 +29,13 @@ impl Copier {
             report.add(0, n);
         })?;
         file.end_content()?;
-        let row = if found.is_some() && to.as_object().is_some() { file.model()?.row_bytes().map_err(|e| io_error(&e))? } else { None };
-        if let Some(row) = row.filter(|row| all.checked_rem(*row) != Some(0)) {
-            let reason = format!("it had {all} bytes, no whole number of rows of {row}: the last row ends with the fill value");
-            return Err(io::Error::other(reason));
+        if found.is_some() && to.as_object().is_some() && file.model()?.has_mapped_bytes() {
+            let there = to.find(name)?.map_or(0, |now| now.size);
+            if there != all {
+                return Err(io::Error::other(format!(
+                    "it had {all} bytes, and the dataset has {there} now: the rest is what was there before, or the fill value"
+                )));
+            }
         }
         file.set_meta(meta, false)?;
         file.finish()?;
