@@ -218,8 +218,11 @@ def elsewhere():
         describe(os.path.join(MNT, "logged"), layout="log", dtype="<i4", shape=[0], maxshape=[None])
         with open(os.path.join(MNT, "logged"), "wb") as f:
             f.write(np.arange(500, dtype="<i4").tobytes())
+            f.truncate(2400)
     run(H5DIR, "cp", f"{log}:/logged", f"{container}:/logged")
     run(H5DIR, "diff", f"{log}:/logged", f"{container}:/logged")
+    for side in log, container:
+        assert (command(side, "logged") == (np.arange(600) < 500)).all(), f"a log knows what is defined, and so does its copy: {side}"
 
 
 def attribute():

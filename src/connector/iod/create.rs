@@ -52,10 +52,11 @@ fn converted(spec: &DatasetSpec) -> Result<Cow<'_, DatasetSpec>> {
         return Ok(Cow::Borrowed(spec));
     }
     let mut spec = spec.clone();
+    let has_dims = spec.shape.as_ref().is_some_and(|dims| !dims.is_empty());
     match layout.in_any_container(spec.filters.as_deref().unwrap_or_default()) {
-        Some(other) => (spec.layout, spec.profile) = (Some(other.name().into()), other.profile().map(Into::into)),
+        Some(other) if has_dims => (spec.layout, spec.profile) = (Some(other.name().into()), other.profile().map(Into::into)),
         // Without chunks an ordinary one could not grow: they are chosen.
-        None => (spec.layout, spec.profile, spec.allocation_time, spec.chunks) = (None, None, None, None),
+        _ => (spec.layout, spec.profile, spec.allocation_time, spec.chunks) = (None, None, None, None),
     }
     Ok(Cow::Owned(spec))
 }

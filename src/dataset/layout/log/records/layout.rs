@@ -4,11 +4,13 @@ use super::log::RecordLog;
 use super::shape::Shape;
 use super::state::{DeflatedAt, Found, Member};
 use crate::base::element_set::ElementSet;
+use crate::base::filter_spec::FilterSpec;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, Records, refuse};
 use crate::dataset::environment::Environment;
+use crate::dataset::layout::chunked::DEFAULT_SPARSE;
 use crate::dataset::layout::log::anchor::{NAME, RecordAnchor};
 use crate::dataset::layout::log::definition;
 use crate::dataset::layout::log::piece::{DeflatedData, part_of};
@@ -76,6 +78,11 @@ impl CreateLayout for Create {
 
     fn grows(&self) -> bool {
         true
+    }
+
+    /// A copy knows which elements were written, too.
+    fn in_any_container(&self, _filters: &[FilterSpec]) -> Option<&'static dyn CreateLayout> {
+        Some(DEFAULT_SPARSE)
     }
 
     fn records(&self) -> Option<Records> {
