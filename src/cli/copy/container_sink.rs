@@ -118,12 +118,12 @@ impl GroupDirectory {
     /// type, which is not to be replaced.
     fn open_in_place(&self, new: &NewFile<'_>) -> io::Result<Option<Box<dyn SinkFile>>> {
         let held = self.hold(self.container.operations.lookup(self.held.ino(), new.name))?;
-        let meta = self.container.meta_of(held.ino())?;
+        let (meta, model) = (self.container.meta_of(held.ino())?, model_of(&self.container, &held)?);
         // The size of standard input is not known.
         let is_known = new.meta.size != u64::MAX;
         if is_known
             && meta.size != new.meta.size
-            && let Some(row) = model_of(&self.container, &held)?.row_bytes().map_err(|e| io_error(&e))?
+            && let Some(row) = model.row_bytes().map_err(|e| io_error(&e))?
         {
             let (size, there) = (new.meta.size, meta.size);
             let is_whole = size.checked_rem(row) == Some(0);
@@ -144,7 +144,13 @@ impl GroupDirectory {
             }
         }
         let file = self.file(new.name, held, State::Done);
-        match file.resize(0) {
+        let emptied = match model.is_elsewhere().map_err(|e| io_error(&e))? {
+            false => file.resize(0),
+            // Its bytes are not in the container, and stay until others replace them.
+            true if is_known => file.resize(new.meta.size),
+            true => Ok(()),
+        };
+        match emptied {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(e) if e.raw_os_error() == Some(libc::EPERM) && (meta.size == new.meta.size || !is_known) => Ok(Some(Box::new(file))),
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => Ok(None),

@@ -135,6 +135,14 @@ impl ObjectModel {
         })
     }
 
+    /// True for a dataset whose elements are in other files or datasets.
+    pub fn is_elsewhere(&self) -> Result<bool> {
+        self.read(|object| {
+            let is_dataset = object.connector.info(object.id)?.kind == ObjectKind::Dataset;
+            Ok(is_dataset && object.connector.dataset(object.id)?.is_elsewhere)
+        })
+    }
+
     /// Bytes of one row of a dataset that can get another number of rows: of one coordinate of its
     /// first dimension. `None`: it cannot, or has elements of variable length, or is a file of
     /// bytes, which has any size.
