@@ -192,8 +192,9 @@ impl ZarrArray {
     pub fn read(&self, chunk: &[u64], offset: u64, buf: &mut [u8]) -> Result<usize> {
         let Some(scaled) = self.scaled(chunk) else { return Ok(0) };
         match (self.source(scaled)?, &self.chunks) {
-            (Some(Source::Stored(_)), Some(chunks)) => chunks.read(scaled, offset, buf),
-            (Some(Source::Elements(len)), _) => {
+            (Some(Source::Stored(_)), Some(chunks)) if !self.info.filters.is_empty() => chunks.read(scaled, offset, buf),
+            // Without filters they are the elements, whatever length a damaged index says.
+            (Some(Source::Stored(len) | Source::Elements(len)), _) => {
                 let n = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
                 let Some(buf) = buf.get_mut(..n) else { return Ok(0) };
                 self.read_elements(scaled, offset, buf).map(|()| n)
