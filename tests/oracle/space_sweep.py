@@ -47,6 +47,12 @@ def h5stat(path):
     return {key: int(match.group(1)) for key, match in found.items()}
 
 
+def length(path):
+    """Bytes of the file, in all of its members if the first of them is the superblock of a multi file."""
+    whole = path.removesuffix("-s.h5")
+    return sum(map(os.path.getsize, glob.glob(glob.escape(whole) + "-[sbrglo].h5") if whole != path else [path]))
+
+
 def collections(path):
     """Bytes of all global heap collections in a file from which nothing was removed."""
     with open(path, "rb") as f:
@@ -76,7 +82,7 @@ def compare(tally, binary, path, heap=0, known=(0, 0)):
 
 
 def consistent(tally, found, path):
-    tally.equal(found["live"] + found["free"] + found["dead"], os.path.getsize(path), path + ": sum")
+    tally.equal(found["live"] + found["free"] + found["dead"], length(path), path + ": sum")
     tally.equal((found["claimed_twice"], found["past_end"]), (0, 0), path + ": overlaps")
 
 
