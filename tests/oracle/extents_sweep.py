@@ -148,7 +148,8 @@ def step(tally, mount, model, rng, what):
             os.close(fd)
         return
     if rng.random() < 0.15:
-        most = [None if n is None and rng.random() < 0.8 else max(m, n or 24) + int(rng.integers(5))
+        # A dataset in a log that is laid out with its shape as its maximum keeps that size.
+        most = [None if n is None and rng.random() < 0.8 else max(m, n or 24) + int(rng.integers(1, 5))
                 for m, n in zip(model.values.shape, model.maxshape)]
         os.setxattr(path, "user.h5dir.maxshape", json.dumps(most).encode())
         model.maxshape = most

@@ -219,7 +219,7 @@ impl Change<'_> {
         self.set_integers(id, ID, &[signed(number)], true)?;
         self.set_integers(id, SHAPE, &dims, false)?;
         // Without it, the dataset has a fixed shape.
-        self.set_integers_or_none(id, MAXIMUM, Some(max.as_slice()).filter(|_| creation.max_dims.is_some()), false)?;
+        self.set_integers_or_none(id, MAXIMUM, Some(max.as_slice()).filter(|max| *max != dims), false)?;
         self.set_integers_or_none(id, DEFLATE, Some(&[1][..]).filter(|_| records == Records::Deflated), true)?;
         self.changed(id);
         Ok(false)

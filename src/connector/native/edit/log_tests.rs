@@ -6,7 +6,7 @@ use super::fault_tests::bytes;
 use super::flush::LogFlush;
 use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
-use crate::connector::edit::Edit;
+use crate::connector::edit::{Edit, Erase};
 use crate::connector::{Connector, Form, LinkTarget, ObjectId};
 use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
@@ -381,7 +381,23 @@ fn datasets_at_their_maximum_become_shorter() {
     second.c.set_size(grown, 4).unwrap();
     second.c.set_size(grown, 6).unwrap();
     assert!(matches!(second.c.set_size(grown, 7), Err(Error::Refused { errno: libc::EFBIG, .. })));
-    // A maximum that was given lets the dataset shrink, as in chunks.
-    second.c.set_size(fixed, 4).unwrap();
-    assert!(matches!(second.c.set_size(fixed, 7), Err(Error::Refused { errno: libc::EFBIG, .. })));
+    assert!(matches!(second.c.set_size(fixed, 4), Err(Error::Refused { errno: libc::EPERM, .. })));
+}
+
+/// Elements that were punched in a log with a fill value that is not zero read as that.
+#[test]
+fn punched_elements_read_as_zeros() {
+    let first = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+    let fact = br#"{"dtype": "|u1", "shape": [60], "maxshape": [null], "layout": "log", "fillvalue": 7}"#;
+    let id = first.c.create_file(first.c.root(), b"d").unwrap();
+    editor(&first.c).set_fact(id, "dataset", fact).unwrap();
+    first.c.write(id, 10, &[1; 10]).unwrap();
+    Erase::punch(&*first.c, id, 15, 30).unwrap();
+    let want = [vec![7; 10], vec![1; 5], vec![0; 30], vec![7; 15]].concat();
+    assert_eq!(bytes(&first.c, id), want);
+    // Erasing makes them undefined.
+    Erase::erase(&*first.c, id, &[40], &[50]).unwrap();
+    let want = [vec![7; 10], vec![1; 5], vec![0; 25], vec![7; 20]].concat();
+    first.c.close().unwrap();
+    assert_eq!(content(&crashed(&first).c, "d"), want);
 }

@@ -32,8 +32,8 @@ impl NativeConnector {
 }
 
 impl Change<'_> {
-    /// Zeroes `range` of the dataset from byte `from` on; `punch`: makes elements undefined where
-    /// the dataset knows which are defined. Returns where the next step begins, if any is left.
+    /// Zeroes `range` of the dataset from byte `from` on; `punch`: makes elements of a sparse
+    /// dataset undefined. Returns where the next step begins, if any is left.
     pub(super) fn zero(&self, id: ObjectId, range: Range<u64>, from: u64, punch: bool) -> Result<Option<u64>> {
         let d = self.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
@@ -43,13 +43,12 @@ impl Change<'_> {
         if range.is_empty() {
             return Ok(None);
         }
-        let knows = d.layout().definition().is_some();
-        // Zeros of a log are not stored.
-        let is_hole = d.bytes.fill.is_zero() && (!knows || d.layout().logged().is_some());
+        // A log knows, too, but zeros in it read as zeros, and are not stored if the fill value is.
+        let knows = d.layout().definition().is_some() && d.layout().logged().is_none();
         if !punch {
             self.connector.note_holes(id, d.bytes.size, Touched::Written(range.clone()))?;
         }
-        if (is_hole || knows && punch)
+        if (if knows { punch } else { d.bytes.fill.is_zero() })
             && let Some(progress) = d.layout().zero(&self.operation(&d, &d.space), &range, from)?
         {
             let next = self.progressed(&d, progress)?;
