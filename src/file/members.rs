@@ -5,7 +5,7 @@
 
 use super::directory::Directory;
 use super::posix::PosixFile;
-use super::{FileDriver, Status};
+use super::{FileDriver, Status, read_all, read_parts};
 use crate::base::locks::Mutex;
 use lru::LruCache;
 use nix::fcntl::OFlag;
@@ -81,12 +81,7 @@ impl FileDriver for Members {
 
     /// Addresses between members read as zeros.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let left = self.status.len.saturating_sub(offset);
-        let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        let buf = buf.get_mut(..n).unwrap_or_default();
-        let mut done = 0usize;
-        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            let at = offset.saturating_add(done as u64);
+        read_parts(self.status.len, buf, offset, &mut |rest, at| {
             let next = self.members.partition_point(|m| m.start <= at);
             let index = next.checked_sub(1);
             let inside = index.and_then(|i| Some((i, self.members.get(i)?))).filter(|(_, m)| at.saturating_sub(m.start) < m.len);
@@ -99,15 +94,14 @@ impl FileDriver for Members {
             match inside {
                 None => part.fill(0),
                 Some((i, m)) => {
-                    if super::read_all(&*self.file(i, m)?, part, at.saturating_sub(m.start))? < n {
+                    if read_all(&*self.file(i, m)?, part, at.saturating_sub(m.start))? < n {
                         // It became shorter.
                         return Err(io::Error::from_raw_os_error(libc::EIO));
                     }
                 }
             }
-            done = done.saturating_add(n.max(1));
-        }
-        Ok(n)
+            Ok(n)
+        })
     }
 
     fn gaps(&self) -> Vec<Range<u64>> {

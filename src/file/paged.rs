@@ -1,7 +1,7 @@
 //! A file some of whose pages are in another file.
 
 use super::posix::PosixFile;
-use super::{FileDriver, Status, read_all};
+use super::{FileDriver, Status, read_all, read_parts};
 use std::io;
 
 /// A file whose pages are in an original, or in a second file; for reading.
@@ -64,21 +64,14 @@ impl FileDriver for PagedFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let left = self.status.len.saturating_sub(offset);
-        let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        let buf = buf.get_mut(..n).unwrap_or_default();
-        let mut done = 0usize;
-        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            let at = offset.saturating_add(done as u64);
+        read_parts(self.status.len, buf, offset, &mut |rest, at| {
             let page = at.saturating_sub(at.checked_rem(self.page_size).unwrap_or(0));
             let is_stored = self.pages.binary_search_by_key(&page, |p| p.0).is_ok();
             // Pages of the original are read together.
             let end = if is_stored { page.saturating_add(self.page_size) } else { self.next_page(page) };
             let n = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(rest.len());
-            self.read_page(rest.get_mut(..n).unwrap_or_default(), page, at)?;
-            done = done.saturating_add(n.max(1));
-        }
-        Ok(n)
+            self.read_page(rest.get_mut(..n).unwrap_or_default(), page, at).map(|()| n)
+        })
     }
 }
 

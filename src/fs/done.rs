@@ -2,20 +2,40 @@
 
 use super::page_guard::PageGuard;
 use super::types::{FsResult, Ino};
+use crate::connector::Content;
+use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// All pages of a file.
 pub const ALL_PAGES: Range<u64> = 0..i64::MAX as u64;
 
-/// The end of a file that grew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A file that grew.
+#[derive(Clone)]
 pub struct Grown {
     /// The file.
     pub ino: Ino,
     /// Offset of its last byte.
     pub last: u64,
-    /// That byte.
-    pub byte: u8,
+    /// Its bytes.
+    pub content: Arc<dyn Content>,
+}
+
+impl Grown {
+    /// The last byte; `None`: it cannot be read, or the file became shorter. Decodes what holds it:
+    /// the caller has no lock.
+    pub fn last_byte(&self) -> Option<u8> {
+        let mut byte = [0];
+        let read = self.content.read(self.last, &mut byte);
+        let [byte] = byte;
+        read.is_ok_and(|n| n == 1).then_some(byte)
+    }
+}
+
+impl fmt::Debug for Grown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grown").field("ino", &self.ino).field("last", &self.last).finish_non_exhaustive()
+    }
 }
 
 /// What the kernel must drop after a change, because its copy is stale.

@@ -116,9 +116,10 @@ impl Served {
     /// a file moves that.
     fn grow(&self, files: &[Grown]) {
         let Some(kernel) = self.kernel.get() else { return };
-        for Grown { ino, last, byte } in files {
-            if let Err(e) = kernel.store(INodeNo(ino.0), *last, &[*byte]) {
-                tracing::debug!("the kernel keeps the size of inode {ino:?}: {e}");
+        for file in files {
+            let Some(byte) = file.last_byte() else { continue };
+            if let Err(e) = kernel.store(INodeNo(file.ino.0), file.last, &[byte]) {
+                tracing::debug!("the kernel keeps the size of inode {:?}: {e}", file.ino);
             }
         }
     }

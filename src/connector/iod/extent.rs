@@ -3,11 +3,11 @@
 use super::access::IodConnector;
 use super::dataset::{Dataset, Storage};
 use super::state::State;
-use crate::base::shape::Extent;
 use crate::base::{Error, Result};
 use crate::connector::extent::check_extent;
 use crate::dataset::chunk::ChunkGrid;
 use crate::format::Context;
+use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind;
 use crate::iod::{Ranges, keys};
 use std::ops::Bound;
@@ -16,16 +16,8 @@ impl IodConnector {
     /// Sets the extent of the dataset `id`; see [`crate::connector::edit::Edit::set_extent`].
     pub(super) fn change_extent(&self, state: &mut State, id: u64, next: &[u64]) -> Result<()> {
         let d = self.dataset_of(state, id)?;
-        if d.space.extent != Extent::Simple {
-            return Err(Error::refused(libc::EPERM, "a dataset without dimensions has one size"));
-        }
-        check_extent(&d.space.dims, &d.space.max(), d.element_size, next)?;
-        if d.space.dims == next {
+        if !check_extent(&d.space.shape(), d.element_size, d.resizes(), next)? {
             return Ok(());
-        }
-        if !d.resizes() {
-            let reason = "the storage of the dataset has one size: set user.h5dir.layout to chunked and user.h5dir.maxshape first";
-            return Err(Error::refused(libc::EPERM, reason));
         }
         if state.forms.contains_key(&id) {
             return Err(Error::refused(libc::EBUSY, "the elements are being written"));
@@ -38,7 +30,7 @@ impl IodConnector {
         if d.space.dims.iter().zip(&next).any(|(now, next)| next < now) {
             self.cut(state, d, &next)?;
         }
-        let space = crate::format::message::dataspace::Dataspace { dims: next, ..d.space.clone() };
+        let space = Dataspace { dims: next, ..d.space.clone() };
         state.put_header(d.id, kind::DATASPACE, &space.encode(&Context::DEFAULT))?;
         state.changed(d.id);
         state.touch(d.id)

@@ -122,12 +122,8 @@ impl XattrEditor {
         }
         let size = self.changes.attribute_changed(id, before, invalidate);
         if let Some(last) = size.filter(|size| Some(*size) > before).and_then(|size| size.checked_sub(1)) {
-            let mut byte = [0];
-            let read = self.mounted.connector.content(id, Form::Main).and_then(|content| content.read(last, &mut byte));
-            invalidate.grown.extend(read.is_ok_and(|n| n == 1).then(|| {
-                let [byte] = byte;
-                Grown { ino: node.ino, last, byte }
-            }));
+            let content = self.mounted.connector.content(id, Form::Main);
+            invalidate.grown.extend(content.map(|content| Grown { ino: node.ino, last, content }));
         }
         Ok(())
     }

@@ -5,7 +5,6 @@ use super::Change;
 use super::data::replace_message;
 use super::holes::Touched;
 use super::relayout::Elements;
-use crate::base::shape::Extent;
 use crate::base::{Error, Result};
 use crate::connector::extent::check_extent;
 use crate::connector::{DatasetSpec, ObjectId};
@@ -23,18 +22,10 @@ impl Change<'_> {
     pub(super) fn set_extent(&self, id: ObjectId, next: &[u64]) -> Result<()> {
         let d = self.writable_dataset(id)?;
         let now = &d.space.dims;
-        if d.space.extent != Extent::Simple {
-            return Err(Error::refused(libc::EPERM, "a dataset without dimensions has one size"));
-        }
-        check_extent(now, &d.space.max(), d.element_size, next)?;
-        if now == next {
+        if !check_extent(&d.space.shape(), d.element_size, d.layout().resizes(), next)? {
             return Ok(());
         }
         let is_first = now.get(1..) == next.get(1..);
-        if !d.layout().resizes() {
-            let reason = "the storage of the dataset has one size: set user.h5dir.layout to chunked and user.h5dir.maxshape first";
-            return Err(Error::refused(libc::EPERM, reason));
-        }
         if !is_first && !d.layout().is_in_file() {
             return Err(Error::refused(libc::EPERM, "only the first dimension of a dataset in external files changes"));
         }
@@ -159,4 +150,30 @@ const RUNS_MAX: usize = 1 << 22;
 
 fn too_many() -> Error {
     Error::refused(libc::E2BIG, format!("{RUNS_MAX} runs of variable-length elements would be removed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault_tests::{bytes, dataset, writable};
+    use crate::connector::Connector;
+    use crate::connector::edit::Edit;
+    use crate::file::fault::{Fault, Plan};
+
+    /// All chunks that became partial were in memory at once.
+    #[test]
+    fn few_of_the_chunks_that_become_partial_are_in_memory() {
+        let c = writable(&Plan::new(0, 0, 0, Fault::Short));
+        c.set_cache_bytes(1 << 20);
+        let id = dataset(&c, r#"{"dtype": "u1", "shape": [40000, 128], "maxshape": [null, 128], "chunks": [1, 128]}"#);
+        let rows: Vec<u8> = (0..40_000u32 * 128).map(|n| (n % 251) as u8).collect();
+        rows.chunks(1 << 18).zip(0..).for_each(|(part, n)| c.write(id, n << 18, part).unwrap());
+        c.commit().unwrap();
+        let dirty = &c.environment().dirty;
+        c.set_extent(id, &[40_000, 50]).unwrap();
+        // All of them have 5 MB.
+        assert!(dirty.peak_bytes() < 2 << 20, "{}", dirty.peak_bytes());
+        let want: Vec<u8> = rows.chunks(128).flat_map(|row| &row[..50]).copied().collect();
+        assert!(bytes(&c, id) == want);
+        c.close().unwrap();
+    }
 }

@@ -313,12 +313,7 @@ impl Layout for Chunked {
     }
 
     fn resize(&self, op: &Operation<'_>, next: &[u64]) -> Result<Option<DataLayout>> {
-        let grid = self.extent(op);
-        let writer = self.writer(op, &grid);
-        let shrinks = next.iter().zip(&grid.shape).any(|(next, now)| next < now);
-        let layout = update_message(op, |message| if shrinks { writer.prune(message, next) } else { Ok(false) })?;
-        writer.refilter_edges(next)?;
-        Ok(layout)
+        update_message(op, |message| self.writer(op, &self.extent(op)).prepare_extent(message, next, op.dirty_budget))
     }
 
     fn resized(&self, op: &Operation<'_>, old: &[u64]) -> Result<()> {
@@ -389,7 +384,7 @@ impl Definition for Chunked {
 
 impl WriteBack for Chunked {
     fn encode(&self, env: &Environment, chunks: &DirtyList) -> Result<Vec<Encoded>> {
-        write::encode(env, self, chunks)
+        write::encode(env, self, &|scaled| self.grid.is_edge(scaled), chunks)
     }
 
     fn flush(&self, op: &Operation<'_>, chunks: &DirtyList) -> Result<Option<DataLayout>> {

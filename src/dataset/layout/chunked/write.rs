@@ -48,10 +48,16 @@ pub(crate) struct ChunkWriter<'a> {
     pub(crate) btree_k: u16,
 }
 
-/// Encodes dirty chunks of one dataset in parallel. Needs no lock.
-pub(super) fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<Vec<Encoded>> {
+/// Encodes dirty chunks of one dataset in parallel. `is_edge`: true for the scaled offsets of a
+/// chunk that extends past the extent. Needs no lock.
+pub(super) fn encode(
+    env: &Environment,
+    c: &Chunked,
+    is_edge: &(dyn Fn(&[u64]) -> bool + Sync),
+    chunks: &[(ChunkKey, Arc<DirtyChunk>)],
+) -> Result<Vec<Encoded>> {
     let one = |(key, chunk): &(ChunkKey, Arc<DirtyChunk>)| {
-        let is_edge = c.grid.is_edge(&c.grid.scaled(key.chunk));
+        let is_edge = is_edge(&c.grid.scaled(key.chunk));
         let (version, format) = (chunk.version(), c.format.clone());
         let unencoded = Encoded { key: *key, chunk: chunk.clone(), version, format, is_edge, stored: StoredBytes::Unencoded };
         if c.format.is_plain(is_edge) {
@@ -295,7 +301,7 @@ impl ChunkWriter<'_> {
     pub(crate) fn flush(&self, layout: &mut DataLayout, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<bool> {
         let mut changed = false;
         for batch in chunks.chunks(batch_len(self.env, self.chunked.grid.chunk_bytes())) {
-            changed |= self.enter(layout, &encode(self.env, self.chunked, batch)?)?;
+            changed |= self.enter(layout, &encode(self.env, self.chunked, &|scaled| self.chunked.grid.is_edge(scaled), batch)?)?;
         }
         Ok(changed)
     }
