@@ -12,23 +12,24 @@ use crate::config::resolve;
 use crate::config::side_args::VirtualArgs;
 use crate::fs::model::{Definition, HyperslabDim, SourceMapping, io_error};
 use crate::fs::{Creator, MountSpec, NewFile, open};
-use std::cmp::Ordering;
+use alphanumeric_sort::compare_str;
+use pathdiff::diff_paths;
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Mode of the new dataset, before the umask.
 const MODE: u32 = 0o666;
 
-/// A source: its file, and the path in it.
-struct Place {
+/// A dataset: its file, and the path in it.
+struct DatasetPath {
     file: PathBuf,
     path: Vec<u8>,
 }
 
-impl Place {
+impl DatasetPath {
     fn text(&self) -> String {
         escaped_bytes(&[self.file.as_os_str().as_bytes(), b":", &self.path].concat()).to_string()
     }
@@ -39,46 +40,19 @@ fn usage(reason: String) -> Failure {
 }
 
 /// The file and the path that `text` names.
-fn place(text: &OsStr) -> Result<Place, Failure> {
+fn place(text: &OsStr) -> Result<DatasetPath, Failure> {
     match Argument::parse(text) {
-        Argument::Object { file, path } if !is_url(&file) && !is_container(&file) => Ok(Place { file, path }),
+        Argument::Object { file, path } if !is_url(&file) && !is_container(&file) => Ok(DatasetPath { file, path }),
         _ => Err(usage(format!("{} is no object of an HDF5 file of this machine; write FILE:/PATH", escaped_bytes(text.as_bytes())))),
     }
 }
 
-/// Compares names as people count: `run_2` before `run_10`.
-fn natural(a: &[u8], b: &[u8]) -> Ordering {
-    let number = |text: &[u8]| text.iter().take_while(|c| c.is_ascii_digit()).count();
-    let (mut a, mut b) = (a, b);
-    loop {
-        let order = match (number(a), number(b)) {
-            (n, m) if n > 0 && m > 0 => {
-                let (x, y) = (a.get(..n).unwrap_or_default(), b.get(..m).unwrap_or_default());
-                (a, b) = (a.get(n..).unwrap_or_default(), b.get(m..).unwrap_or_default());
-                let plain = |digits: &[u8]| digits.iter().skip_while(|c| **c == b'0').copied().collect::<Vec<_>>();
-                let (p, q) = (plain(x), plain(y));
-                p.len().cmp(&q.len()).then(p.cmp(&q)).then(x.len().cmp(&y.len()))
-            }
-            _ => match (a.split_first(), b.split_first()) {
-                (Some((x, rest)), Some((y, other))) => {
-                    (a, b) = (rest, other);
-                    x.cmp(y)
-                }
-                (x, y) => return x.is_some().cmp(&y.is_some()),
-            },
-        };
-        if order != Ordering::Equal {
-            return order;
-        }
-    }
-}
-
 /// The sources that `text` stands for: `*`, `?` and `[...]` in the name of the file are a pattern.
-fn expanded(text: &OsStr) -> Result<Vec<Place>, Failure> {
-    let Place { file, path } = place(text)?;
+fn expanded(text: &OsStr) -> Result<Vec<DatasetPath>, Failure> {
+    let DatasetPath { file, path } = place(text)?;
     let is_pattern = file.as_os_str().as_bytes().iter().any(|c| matches!(c, b'*' | b'?' | b'['));
     if file.exists() || !is_pattern {
-        return Ok(vec![Place { file, path }]);
+        return Ok(vec![DatasetPath { file, path }]);
     }
     let shown = escaped(&file).to_string();
     let pattern = file.to_str().ok_or_else(|| usage(format!("{shown}: a pattern is UTF-8")))?;
@@ -87,20 +61,9 @@ fn expanded(text: &OsStr) -> Result<Vec<Place>, Failure> {
     if files.is_empty() {
         return Err(Failure::new(Exit::Path, format!("no file matches {shown}")));
     }
-    files.sort_by(|a, b| natural(a.as_os_str().as_bytes(), b.as_os_str().as_bytes()));
-    Ok(files.into_iter().map(|file| Place { file, path: path.clone() }).collect())
-}
-
-/// `file` as seen from the directory `from`; both are absolute and without symbolic links.
-fn relative(from: &Path, file: &Path) -> PathBuf {
-    let (mut a, mut b) = (from.components().peekable(), file.components().peekable());
-    while let (Some(x), Some(y)) = (a.peek(), b.peek())
-        && x == y
-    {
-        a.next();
-        b.next();
-    }
-    a.map(|_| Component::ParentDir).chain(b).collect()
+    // As people count: `run_2` before `run_10`.
+    files.sort_by(|a, b| compare_str(a.to_string_lossy(), b.to_string_lossy()));
+    Ok(files.into_iter().map(|file| DatasetPath { file, path: path.clone() }).collect())
 }
 
 /// The name by which the file in `directory`, `own`, names the source file `file`.
@@ -110,7 +73,8 @@ fn stored_name(directory: &Path, own: &Path, file: &Path) -> io::Result<Vec<u8>>
         return Ok(b".".to_vec());
     }
     // %b would be the number of a block.
-    let name = relative(directory, &file).into_os_string().as_bytes().to_vec();
+    let relative = diff_paths(&file, directory).unwrap_or(file);
+    let name = relative.into_os_string().into_vec();
     Ok(String::from_utf8(name.clone()).map_or(name, |text| text.replace('%', "%%").into_bytes()))
 }
 
@@ -120,7 +84,7 @@ struct Sources {
     shapes: Vec<Vec<u64>>,
 }
 
-fn definition(container: &Arc<Container>, source: &Place) -> Result<Definition, Failure> {
+fn definition(container: &Arc<Container>, source: &DatasetPath) -> Result<Definition, Failure> {
     let failed = |e: io::Error| Failure::new(Exit::General, format!("{}: {}", source.text(), reason(&e)));
     let object = ObjectSource::resolve(container, &source.path, true).map_err(|e| {
         let hint = "; 'h5dir ls -R FILE' lists the paths of a file";
@@ -131,7 +95,7 @@ fn definition(container: &Arc<Container>, source: &Place) -> Result<Definition, 
 }
 
 /// Checks that the `places` in `containers` are alike.
-fn sources(containers: &[Arc<Container>], places: &[Place]) -> Result<Sources, Failure> {
+fn sources(containers: &[Arc<Container>], places: &[DatasetPath]) -> Result<Sources, Failure> {
     let mut all: Option<(Definition, Vec<Vec<u64>>)> = None;
     for (container, source) in containers.iter().zip(places) {
         let found = definition(container, source)?;
@@ -142,7 +106,7 @@ fn sources(containers: &[Arc<Container>], places: &[Place]) -> Result<Sources, F
             None => all = Some((found, vec![shape])),
             Some((first, shapes)) if first.datatype() == found.datatype() => shapes.push(shape),
             Some(_) => {
-                let first = places.first().map_or_else(String::new, Place::text);
+                let first = places.first().map_or_else(String::new, DatasetPath::text);
                 return Err(Failure::new(Exit::General, format!("{}: its type is not that of {first}", source.text())));
             }
         }
@@ -156,7 +120,7 @@ fn block(start: &[u64], shape: &[u64]) -> Vec<HyperslabDim> {
 }
 
 /// The shape of the virtual dataset, and the block of each source in it.
-fn arranged(args: &VirtualArgs, places: &[Place], shapes: &[Vec<u64>]) -> Result<(Vec<u64>, Vec<Vec<HyperslabDim>>), Failure> {
+fn arranged(args: &VirtualArgs, places: &[DatasetPath], shapes: &[Vec<u64>]) -> Result<(Vec<u64>, Vec<Vec<HyperslabDim>>), Failure> {
     let first = shapes.first().cloned().unwrap_or_default();
     let rank = first.len();
     if args.axis > rank || !args.stack && args.axis == rank {
@@ -211,7 +175,7 @@ pub(crate) fn virtual_dataset(args: &VirtualArgs) -> Result<(), Failure> {
     made
 }
 
-fn fill(args: &VirtualArgs, new: &Place, places: &[Place]) -> Result<(), Failure> {
+fn fill(args: &VirtualArgs, new: &DatasetPath, places: &[DatasetPath]) -> Result<(), Failure> {
     let failed = |e: io::Error| Failure::new(Exit::General, format!("cannot write {}: {}", new.text(), reason(&e)));
     let own = new.file.canonicalize().map_err(failed)?;
     let directory = own.parent().unwrap_or(Path::new("/"));
@@ -223,7 +187,7 @@ fn fill(args: &VirtualArgs, new: &Place, places: &[Place]) -> Result<(), Failure
     let containers = opened::open(specs, &[])?;
     let found = sources(&containers, places)?;
     let (shape, blocks) = arranged(args, places, &found.shapes)?;
-    let mapping = |(((name, source), at), shape): (((Vec<u8>, &Place), Vec<HyperslabDim>), &Vec<u64>)| {
+    let mapping = |(((name, source), at), shape): (((Vec<u8>, &DatasetPath), Vec<HyperslabDim>), &Vec<u64>)| {
         let path = String::from_utf8(source.path.clone()).map_or_else(|e| e.into_bytes(), |text| text.replace('%', "%%").into_bytes());
         SourceMapping::new(name, path, Some(block(&vec![0; shape.len()], shape)), Some(at))
     };
@@ -258,24 +222,4 @@ fn make(container: &Arc<Container>, path: &[u8], definition: &Definition) -> io:
         let _ = operations.unlink(directory.ino(), name).result;
     }
     made
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_counted() {
-        let mut names = [&b"r10.h5"[..], b"r2.h5", b"r02.h5", b"r1.h5", b"q", b"r2"];
-        names.sort_by(|a, b| natural(a, b));
-        assert_eq!(names, [&b"q"[..], b"r1.h5", b"r2", b"r2.h5", b"r02.h5", b"r10.h5"]);
-    }
-
-    #[test]
-    fn paths_are_relative_to_the_directory() {
-        let of = |from: &str, file: &str| relative(Path::new(from), Path::new(file));
-        assert_eq!(of("/a/b", "/a/b/c.h5"), Path::new("c.h5"));
-        assert_eq!(of("/a/b", "/a/x/c.h5"), Path::new("../x/c.h5"));
-        assert_eq!(of("/", "/a"), Path::new("a"));
-    }
 }

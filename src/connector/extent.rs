@@ -7,8 +7,8 @@ use crate::base::{Error, Result};
 /// Longest dataset, bytes: a file that long is the largest.
 const BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Checks the extent `next` of a dataset of the shape `shape` with elements of `element_size` bytes;
-/// false: it has that. `resizes`: its storage takes another extent. Errors: as
+/// Checks the extent `next` of a dataset of the shape `shape`, with elements of `element_size`
+/// bytes; false: it has that. `resizes`: its storage takes another extent. Errors: as
 /// [`super::edit::Edit::set_extent`].
 pub(super) fn check_extent(shape: &Shape, element_size: u64, resizes: bool, next: &[u64]) -> Result<bool> {
     let (now, max) = (shape.dims().unwrap_or_default(), shape.max());

@@ -148,9 +148,9 @@ pub fn read_all(driver: &dyn FileDriver, buf: &mut [u8], offset: u64) -> io::Res
     Ok(done)
 }
 
-/// Fills the front of `buf` from `offset` of a file of `len` bytes that lie in several places; returns
-/// fewer bytes only at EOF. `part` fills the front of the rest of `buf` from an offset, and returns
-/// how many bytes, at least one.
+/// Fills the front of `buf` from `offset` of a file of `len` bytes that lie in several places;
+/// returns fewer bytes only at EOF. `part` fills the front of the rest of `buf` from an offset, and
+/// returns how many bytes, at least one.
 fn read_parts(len: u64, buf: &mut [u8], offset: u64, part: &mut dyn FnMut(&mut [u8], u64) -> io::Result<usize>) -> io::Result<usize> {
     let n = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
     let buf = buf.get_mut(..n).unwrap_or_default();

@@ -260,7 +260,6 @@ def hostile(t, options, path):
 
 def main():
     options = harness.arguments(__doc__)
-    options.bin = os.path.abspath(options.bin)
     t = harness.Tally()
     with harness.folder(options.keep) as place:
         path, container = os.path.join(place, "arrow.h5"), f"iod:{place}/container"

@@ -38,7 +38,6 @@ def unreadable(t, options, place):
 
 def main():
     options = harness.arguments(__doc__)
-    options.bin = os.path.abspath(options.bin)
     t = harness.Tally()
     with harness.folder(options.keep) as place:
         path, container, back = os.path.join(place, "a.h5"), f"iod:{place}/c", os.path.join(place, "back.h5")

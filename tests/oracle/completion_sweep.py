@@ -206,7 +206,6 @@ def protocol(t, options, folder):
 
 def main():
     options = harness.arguments(__doc__)
-    options.bin = os.path.abspath(options.bin)
     t = harness.Tally()
     with harness.folder(options.keep) as folder:
         folder = os.path.realpath(folder)

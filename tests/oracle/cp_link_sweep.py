@@ -245,7 +245,6 @@ def again(t, options, place, rng):
 
 def main():
     options = harness.arguments(__doc__)
-    options.bin = os.path.abspath(options.bin)
     t, rng = harness.Tally(), np.random.default_rng(options.seed)
     with harness.folder(options.keep) as place:
         place = os.path.realpath(place)

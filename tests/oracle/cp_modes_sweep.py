@@ -60,7 +60,6 @@ def modes(t, options, place):
 
 def main():
     options = harness.arguments(__doc__)
-    options.bin = os.path.abspath(options.bin)
     t = harness.Tally()
     with harness.folder(options.keep) as place:
         modes(t, options, place)

@@ -168,7 +168,6 @@ def edges(t, options, place):
 
 def main():
     options = harness.arguments(__doc__)
-    options.bin = os.path.abspath(options.bin)
     t, rng = harness.Tally(), np.random.default_rng(options.seed)
     with harness.folder(options.keep) as place:
         for label, libver in (("earliest", ("earliest", "v108")), ("latest", ("latest", "latest"))):

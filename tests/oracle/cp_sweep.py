@@ -663,7 +663,6 @@ def corpus(t, options, place):
 
 def main():
     options = harness.arguments(__doc__)
-    options.bin = os.path.abspath(options.bin)
     t, rng = harness.Tally(), np.random.default_rng(options.seed)
     with harness.folder(options.keep) as place:
         make(os.path.join(place, "all.h5"), rng)

@@ -706,7 +706,6 @@ def check_corpus(t, options, place):
 
 def main():
     options = harness.arguments(__doc__)
-    options.bin = os.path.abspath(options.bin)
     t = harness.Tally()
     with harness.folder(options.keep) as place:
         check_made(t, options, os.path.realpath(place))

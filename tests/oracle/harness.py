@@ -12,7 +12,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 def arguments(description):
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--bin", default=os.path.join(TOP, "target", "release", "h5dir"))
+    parser.add_argument("--bin", type=os.path.abspath, default=os.path.join(TOP, "target", "release", "h5dir"))
     parser.add_argument("--seed", type=int, default=20260101)
     parser.add_argument("--keep", help="write the files into this folder and keep them")
     return parser.parse_args()

@@ -51,7 +51,7 @@ impl ChunkWriter<'_> {
             }
             ready.extend(self.env.dirty.get(key).map(|chunk| (key, chunk)));
             if self.is_implicit() {
-                // A failed operation could not take back what is stored in place.
+                // A failed operation could not undo what is stored in place.
                 if (ready.len() as u64).saturating_mul(self.chunked.grid.chunk_bytes()) > IN_PLACE_BYTES_MAX {
                     let reason = format!("chunks of an implicit index that change take more than {IN_PLACE_BYTES_MAX} bytes of memory");
                     return Err(Error::refused(libc::EFBIG, reason));
@@ -74,8 +74,8 @@ impl ChunkWriter<'_> {
         Ok(changed)
     }
 
-    /// Frees chunks past the extent `next`, which is less in a dimension. Returns whether the layout
-    /// message changed, and the numbers of stored chunks that change.
+    /// Frees chunks past the extent `next`, which is less in a dimension. Returns whether the
+    /// layout message changed, and the numbers of stored chunks that change.
     fn prune(&self, layout: &mut DataLayout, next: &[u64]) -> Result<(bool, Vec<u64>)> {
         let (mut outside, mut changing) = (Vec::new(), Vec::new());
         if self.is_implicit() && self.grid.total().is_none_or(|n| n > PRUNED_IMPLICIT_CHUNKS_MAX) {
@@ -194,8 +194,8 @@ impl ChunkWriter<'_> {
         Ok(())
     }
 
-    /// Numbers of the stored chunks that stop being partial edge chunks in the larger extent `next`,
-    /// if the format stores these in another form.
+    /// Numbers of the stored chunks that stop being partial edge chunks in the larger extent
+    /// `next`, if the format stores these in another form.
     fn new_edges(&self, next: &[u64]) -> Result<BTreeSet<u64>> {
         let mut changing = BTreeSet::new();
         if !self.chunked.format.stores_edges_differently() {
