@@ -6,6 +6,9 @@ use crate::base::datatype::{ByteOrder, FloatingPoint, Normalization};
 /// `len` bits (128 at most) from bit `location` on, counted from the lowest bit of the element.
 /// `None` when they do not lie in `bytes`.
 pub fn bits(bytes: &[u8], order: ByteOrder, location: u64, len: u64) -> Option<u128> {
+    if let Some(n) = whole(bytes, order, location, len) {
+        return Some(n.into());
+    }
     let end = location.checked_add(len)?;
     if len == 0 || len > 128 || end > (bytes.len() as u64).checked_mul(8)? {
         return None;
@@ -28,15 +31,35 @@ pub fn bits(bytes: &[u8], order: ByteOrder, location: u64, len: u64) -> Option<u
     Some(if len == 128 { value } else { value & ((1u128 << len) - 1) })
 }
 
+/// [`bits`] of a field that is all of an element of 1, 2, 4 or 8 bytes, as almost all fields are.
+fn whole(bytes: &[u8], order: ByteOrder, location: u64, len: u64) -> Option<u64> {
+    if location != 0 || len != (bytes.len() as u64).checked_mul(8)? {
+        return None;
+    }
+    let mut n = match bytes.len() {
+        1 => return bytes.first().map(|byte| (*byte).into()),
+        2 => u16::from_le_bytes(bytes.try_into().ok()?).into(),
+        4 => u32::from_le_bytes(bytes.try_into().ok()?).into(),
+        8 => u64::from_le_bytes(bytes.try_into().ok()?),
+        _ => return None,
+    };
+    match order {
+        ByteOrder::LittleEndian => {}
+        ByteOrder::BigEndian => n = n.swap_bytes() >> 64u64.checked_sub(len)?,
+        ByteOrder::Vax => return None,
+    }
+    Some(n)
+}
+
 /// Decimal text of the integer in `len` bits from `location`; `None` beyond 128 bits.
 pub fn integer(bytes: &[u8], order: ByteOrder, location: u64, len: u64, signed: bool) -> Option<String> {
     let n = bits(bytes, order, location, len)?;
     let negative = signed && n >> (len - 1) & 1 == 1;
     if !negative {
-        return Some(n.to_string());
+        return Some(u64::try_from(n).map_or_else(|_| n.to_string(), |n| n.to_string()));
     }
-    let extended = if len == 128 { n } else { n | u128::MAX << len };
-    Some((extended as i128).to_string())
+    let extended = (if len == 128 { n } else { n | u128::MAX << len }) as i128;
+    Some(i64::try_from(extended).map_or_else(|_| extended.to_string(), |n| n.to_string()))
 }
 
 /// Lower-case hexadecimal of `bytes`, first byte first.
@@ -193,6 +216,22 @@ mod tests {
             assert_eq!(bits(&bytes, order, 28, 5), None);
         }
         assert_eq!(bits(&[0xff; 20], ByteOrder::BigEndian, 3, 128), Some(u128::MAX));
+    }
+
+    #[test]
+    fn fields_of_whole_elements() {
+        let bytes = [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
+        for (n, little, big) in [(1usize, 0x88u128, 0x88u128), (2, 0x7788, 0x8877), (4, 0x5566_7788, 0x8877_6655)] {
+            let bytes = bytes.get(..n).unwrap();
+            assert_eq!(bits(bytes, ByteOrder::LittleEndian, 0, 8 * n as u64), Some(little));
+            assert_eq!(bits(bytes, ByteOrder::BigEndian, 0, 8 * n as u64), Some(big));
+        }
+        assert_eq!(bits(&bytes, ByteOrder::LittleEndian, 0, 64), Some(0x1122_3344_5566_7788));
+        assert_eq!(bits(&bytes, ByteOrder::BigEndian, 0, 64), Some(0x8877_6655_4433_2211));
+        assert_eq!(bits(&bytes, ByteOrder::Vax, 0, 64), Some(0x7788_5566_3344_1122));
+        assert_eq!(integer(&[0xff; 8], ByteOrder::BigEndian, 0, 64, false).as_deref(), Some("18446744073709551615"));
+        assert_eq!(integer(&[0xff; 8], ByteOrder::BigEndian, 0, 64, true).as_deref(), Some("-1"));
+        assert_eq!(integer(&[0x80, 0], ByteOrder::BigEndian, 0, 16, true).as_deref(), Some("-32768"));
     }
 
     #[test]

@@ -18,6 +18,9 @@ use crate::connector::{Budget, ChunkPlace};
 /// Most bytes of the strings of one chunk.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
+/// Most bytes of the same strings as they are stored: with what follows their NUL.
+const STORED_TEXT_BYTES_MAX: u64 = 2 * TEXT_BYTES_MAX;
+
 /// Strings that are read at once.
 const TEXT_PART_ELEMENTS: u64 = 1 << 16;
 
@@ -274,7 +277,7 @@ impl ZarrArray {
         let count = count.ok_or_else(|| Error::refused(libc::EFBIG, "too many strings in a chunk"))?;
         let mut out = count.to_le_bytes().to_vec();
         let mut budget = Budget::new(TEXT_BYTES_MAX);
-        let mut at = 0u64;
+        let (mut at, mut stored) = (0u64, 0u64);
         while at < elements {
             let run = self.grid.run(scaled, at);
             let len = run.len.clamp(1, TEXT_PART_ELEMENTS);
@@ -287,6 +290,12 @@ impl ZarrArray {
             let value = self.connector.elements_in(self.id, range.clone())?;
             debug_assert_eq!(value.shape, list_of(&range));
             let size = usize::try_from(value.datatype.size).unwrap_or(usize::MAX).max(1);
+            for element in value.bytes.chunks_exact(size) {
+                stored = stored.saturating_add(value.parts.count(element)?.into());
+            }
+            if stored > STORED_TEXT_BYTES_MAX {
+                return Err(Error::refused(libc::EFBIG, "the strings of a chunk are too large"));
+            }
             for element in value.bytes.chunks_exact(size) {
                 let bytes = value.parts.sequence(element, 1, &mut budget)?;
                 let text = until_nul(&bytes);
