@@ -34,6 +34,13 @@ const NETWORK_FILE_SYSTEMS: [u32; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42
 /// `fcntl` command: sets the signal sent when another process waits for a lease.
 const F_SETSIG: libc::c_int = 10;
 
+/// Starts writeback of `len` bytes of a file from `offset`. A hint: failures are harmless.
+pub(super) fn begin_writeback(file: BorrowedFd<'_>, offset: u64, len: u64) {
+    let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
+    // SAFETY: the call takes numbers only, and the descriptor lives as long as `file`.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
 impl PosixFile {
     /// Opens the same file again for reading and writing, independent of its names.
     pub fn reopen_writable(&self) -> io::Result<Self> {
@@ -280,10 +287,7 @@ impl WriteDriver for PosixFile {
     }
 
     fn begin_writeback(&self, offset: u64, len: u64) {
-        let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
-        // SAFETY: the call takes numbers only, and the descriptor lives as long as `self`. A hint:
-        // a failure is harmless.
-        unsafe { libc::sync_file_range(self.file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
+        begin_writeback(self.file.as_fd(), offset, len);
     }
 
     fn sync(&self) -> io::Result<()> {
