@@ -5,7 +5,7 @@ use super::sink::SinkFile;
 use super::{bytes, stored};
 use crate::cli::side::Source;
 use crate::cli::side::container::ObjectSource;
-use crate::fs::model::{Definition, Lost, ObjectModel, io_error};
+use crate::fs::model::{CopiedBytes, Lost, ObjectModel, io_error};
 use std::io;
 
 /// What is lost of undefined elements.
@@ -34,17 +34,14 @@ pub(super) fn copy(
 ) -> io::Result<Lost> {
     let copy = file.model()?;
     let failed = |e| io_error(&e);
-    let definition = manner.storage.of(model.definition(&copy, !manner.dereference).map_err(failed)?);
-    copy.define(&definition).map_err(failed)?;
-    if matches!(definition, Definition::Dataset(_)) && !definition.is_elsewhere() && !model.is_copied_as_value().map_err(failed)? {
-        let exact = model.needs_exact_form().map_err(failed)?;
-        if exact {
-            file.use_exact_form();
-        }
-        if !stored::copy(source, file, manner.link, progress)? {
-            let mut content = if exact { source.exact()?.open()? } else { source.open()? };
-            bytes::copy(&mut *content, file, piece, progress)?;
-        }
+    let (definition, copied) = model.definition(&copy, !manner.dereference).map_err(failed)?;
+    copy.define(&manner.storage.of(definition)).map_err(failed)?;
+    if copied == CopiedBytes::Exact {
+        file.use_exact_form();
+    }
+    if copied != CopiedBytes::None && !stored::copy(source, file, manner.link, progress)? {
+        let mut content = if copied == CopiedBytes::Exact { source.exact()?.open()? } else { source.open()? };
+        bytes::copy(&mut *content, file, piece, progress)?;
     }
     file.end_content()?;
     copy.take_rest(model).map_err(failed)

@@ -70,6 +70,18 @@ pub struct ObjectModel {
     id: ObjectId,
 }
 
+/// Which bytes of an object a copy gets, before [`ObjectModel::take_rest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopiedBytes {
+    /// It gets none: it is no dataset, its elements stay where they are, or they are taken as
+    /// values.
+    None,
+    /// It gets those of its file.
+    Main,
+    /// It gets those of the exact form: the lines of its file do not give its strings.
+    Exact,
+}
+
 /// What a copy did not get.
 #[derive(Debug, Default)]
 pub struct Lost {
@@ -124,14 +136,23 @@ impl ObjectModel {
         consistent(&self.models.mounted, || f(self.object()), |_| ())
     }
 
-    /// What a copy in the container of `to` shall be. `mapped`: the elements of a virtual dataset
-    /// stay where they are, if that container has such datasets.
-    pub fn definition(&self, to: &ObjectModel, mapped: bool) -> Result<Definition> {
+    /// What a copy in the container of `to` shall be, and how it gets its elements. `mapped`: the
+    /// elements of a virtual dataset stay where they are, if that container has such datasets. May
+    /// cost a pass over strings.
+    pub fn definition(&self, to: &ObjectModel, mapped: bool) -> Result<(Definition, CopiedBytes)> {
         let (to, sizeof_addr) = (&to.models.mounted.connector, to.models.mounted.connector.reference_bytes());
         let mapped = mapped && to.takes_mappings();
         self.read(|object| {
             let definition = Definition::of(object, sizeof_addr)?;
-            if mapped { definition.mapped_as(object) } else { Ok(definition) }
+            let definition = if mapped { definition.mapped_as(object)? } else { definition };
+            let has_bytes =
+                matches!(definition, Definition::Dataset(_)) && !definition.is_elsewhere() && !exchange::is_copied_as_value(object)?;
+            let bytes = match has_bytes {
+                false => CopiedBytes::None,
+                true if exchange::needs_exact_form(object)? => CopiedBytes::Exact,
+                true => CopiedBytes::Main,
+            };
+            Ok((definition, bytes))
         })
     }
 
@@ -175,12 +196,7 @@ impl ObjectModel {
         self.object().connector.damage(self.id)
     }
 
-    /// True if a copy gets the elements by [`ObjectModel::take_rest`] instead of bytes.
-    pub fn is_copied_as_value(&self) -> Result<bool> {
-        self.read(exchange::is_copied_as_value)
-    }
-
-    /// True if the bytes of a copy must be copied in the exact form.
+    /// True if the lines of the dataset do not give its strings.
     pub fn needs_exact_form(&self) -> Result<bool> {
         self.read(exchange::needs_exact_form)
     }
@@ -234,7 +250,7 @@ impl ObjectModel {
         self.change(None, |edit| {
             let kind = from.read(|object| Ok(object.connector.info(object.id)?.kind))?;
             if kind == ObjectKind::Dataset && !self.object().connector.dataset(self.id)?.is_elsewhere {
-                if from.is_copied_as_value()? {
+                if from.read(exchange::is_copied_as_value)? {
                     let sizeof_addr = self.models.mounted.connector.reference_bytes();
                     edit.set_elements(self.id, &from.read(|object| exchange::whole(object, sizeof_addr))?)?;
                 } else {
