@@ -12,7 +12,7 @@ use h5dir::base::checksum::lookup3;
 use h5dir::base::{Address, Error, Result};
 use h5dir::file::memory::MemoryFile;
 use h5dir::format::Reader;
-use h5dir::format::shared_message::{IndexHeader, Place, Record, decode_list, encode_list, list_size};
+use h5dir::format::shared_message::{IndexHeader, Record, SharedMessagePlace, decode_list, encode_list, list_size};
 use h5dir::meta::Store;
 use h5dir::structures::btree2::BTree2;
 use h5dir::structures::fractal_heap::{Decode, FractalHeap};
@@ -286,7 +286,7 @@ fn check_shared(file: &File) -> usize {
             let all = shared_records(file, index).unwrap();
             assert_eq!(all.len(), usize::from(index.messages));
             for record in &all {
-                let Place::Heap { id, .. } = &record.place else { continue };
+                let SharedMessagePlace::Heap { id, .. } = &record.place else { continue };
                 let kinds = (0..16u16).filter(|k| index.message_types & 1 << k != 0);
                 let bytes: Vec<_> = kinds.map(|k| (k, shared.message(&file.store, k, id).unwrap())).collect();
                 assert!(bytes.iter().any(|(k, m)| lookup3(m, u32::from(*k)) == record.hash));

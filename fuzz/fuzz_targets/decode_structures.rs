@@ -3,7 +3,7 @@
 #![no_main]
 
 use h5dir::base::Address;
-use h5dir::format::btree1::{Kind, Node};
+use h5dir::format::btree1::{Btree1Kind, Node};
 use h5dir::format::message::{
     attribute::Attribute, attribute_info::AttributeInfo, data_layout::DataLayout, dataspace::Dataspace, datatype, external_files::ExternalFiles,
     fill_value::FillValue, filter_pipeline::FilterPipeline, group_info::GroupInfo, link::LinkMessage, link_info::LinkInfo,
@@ -70,8 +70,8 @@ fn block(kind: u8, b: &[u8], ctx: &Context) {
                 drop((p.decode_chunk0(b, AT), p.decode_continuation(b, AT)));
             }
         }
-        26..=30 => drop(Node::decode(b, Kind::Chunk { dims: kind - 24 }, ctx, AT)),
-        31 => drop(Node::decode(b, Kind::Group, ctx, AT)),
+        26..=30 => drop(Node::decode(b, Btree1Kind::Chunk { dims: kind - 24 }, ctx, AT)),
+        31 => drop(Node::decode(b, Btree1Kind::Group, ctx, AT)),
         32 => {
             if let Ok(h) = btree2::Header::decode(b, AT, ctx)
                 && let Ok(g) = h.geometry(ctx, AT)
@@ -85,7 +85,7 @@ fn block(kind: u8, b: &[u8], ctx: &Context) {
         35 => drop(farray::header::Header::decode(b, ctx, AT).map(|h| farray::data_block::DataBlock::decode(b, ctx, AT, &h, AT).is_ok())),
         36 => drop(fractal_heap::Header::decode(b, AT, ctx).map(|h| fractal_heap::Geometry::new(&h, AT, ctx).is_ok())),
         37 => drop(global_heap::Directory::of(b, AT, ctx)),
-        38 => drop(btree1::Node::decode(b, btree1::Kind::Group, ctx, AT)),
+        38 => drop(btree1::Node::decode(b, btree1::Btree1Kind::Group, ctx, AT)),
         39 => drop(local_heap::Header::decode(b, AT, ctx)),
         40 => drop(symbol_table::SymbolTableNode::decode(b, ctx, AT)),
         _ => drop(shared_message::decode_table(b, AT, 2, ctx)),

@@ -64,7 +64,7 @@ fn too_many() -> Error {
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum SelectionKind {
     Grid(Vec<Steps>),
     Set(ElementSet),
     Points(Arc<[u64]>),
@@ -74,7 +74,7 @@ enum Kind {
 #[derive(Debug, Clone)]
 pub struct Selected {
     dims: Vec<u64>,
-    kind: Kind,
+    kind: SelectionKind,
     len: u64,
 }
 
@@ -93,7 +93,7 @@ impl Selected {
     pub fn grid(dims: &[u64], steps: Vec<Steps>) -> Result<Self> {
         count(dims.iter().copied())?;
         let len = count(steps.iter().map(|s| s.count))?;
-        Ok(Selected { dims: dims.to_vec(), kind: Kind::Grid(steps), len })
+        Ok(Selected { dims: dims.to_vec(), kind: SelectionKind::Grid(steps), len })
     }
 
     /// All elements.
@@ -104,13 +104,13 @@ impl Selected {
     /// The elements of `set`, which lies in the extent.
     pub fn set(dims: &[u64], set: ElementSet) -> Result<Self> {
         count(dims.iter().copied())?;
-        Ok(Selected { dims: dims.to_vec(), len: set.elements(), kind: Kind::Set(set) })
+        Ok(Selected { dims: dims.to_vec(), len: set.elements(), kind: SelectionKind::Set(set) })
     }
 
     /// The elements with these numbers, which lie in the extent.
     pub fn points(dims: &[u64], numbers: Vec<u64>) -> Result<Self> {
         count(dims.iter().copied())?;
-        Ok(Selected { dims: dims.to_vec(), len: numbers.len() as u64, kind: Kind::Points(numbers.into()) })
+        Ok(Selected { dims: dims.to_vec(), len: numbers.len() as u64, kind: SelectionKind::Points(numbers.into()) })
     }
 
     /// Number of elements.
@@ -131,42 +131,42 @@ impl Selected {
     /// Dimensions of an array of the elements: of a grid one per dimension, of others their number.
     pub fn shape(&self) -> Vec<u64> {
         match &self.kind {
-            Kind::Grid(steps) => steps.iter().map(|s| s.count).collect(),
-            Kind::Set(_) | Kind::Points(_) => vec![self.len],
+            SelectionKind::Grid(steps) => steps.iter().map(|s| s.count).collect(),
+            SelectionKind::Set(_) | SelectionKind::Points(_) => vec![self.len],
         }
     }
 
     /// The one block that it is, if it is one: a range per dimension.
     pub fn block(&self) -> Option<Vec<Range<u64>>> {
-        let Kind::Grid(steps) = &self.kind else { return None };
+        let SelectionKind::Grid(steps) = &self.kind else { return None };
         steps.iter().all(Steps::is_range).then(|| steps.iter().map(|s| s.start..s.end()).collect())
     }
 
     /// Bytes of memory that it takes, at most; of a set with shared parts far more than it does.
     pub fn memory(&self) -> u64 {
         match &self.kind {
-            Kind::Grid(steps) => (steps.len() as u64).saturating_mul(24),
-            Kind::Set(set) => set.blocks().saturating_mul(64).saturating_mul(self.dims.len() as u64),
-            Kind::Points(numbers) => (numbers.len() as u64).saturating_mul(8),
+            SelectionKind::Grid(steps) => (steps.len() as u64).saturating_mul(24),
+            SelectionKind::Set(set) => set.blocks().saturating_mul(64).saturating_mul(self.dims.len() as u64),
+            SelectionKind::Points(numbers) => (numbers.len() as u64).saturating_mul(8),
         }
     }
 
     /// True if it is a grid: a block, perhaps with steps.
     pub fn is_grid(&self) -> bool {
-        matches!(self.kind, Kind::Grid(_))
+        matches!(self.kind, SelectionKind::Grid(_))
     }
 
     /// True if its elements are in the order of their numbers, each of them once.
     pub fn is_ascending(&self) -> bool {
-        !matches!(self.kind, Kind::Points(_))
+        !matches!(self.kind, SelectionKind::Points(_))
     }
 
     /// Its elements as a set. Errors: `EFBIG` for a grid of too many separate blocks, `Limit` for
     /// points that are too many.
     pub fn to_set(&self) -> Result<ElementSet> {
         match &self.kind {
-            Kind::Set(set) => Ok(set.clone()),
-            Kind::Grid(steps) => {
+            SelectionKind::Set(set) => Ok(set.clone()),
+            SelectionKind::Grid(steps) => {
                 let spans = |s: &Steps| if s.is_range() { 1 } else { s.count };
                 if steps.iter().map(spans).fold(0, u64::saturating_add) > GRID_SPANS_MAX {
                     return Err(too_many());
@@ -174,7 +174,7 @@ impl Selected {
                 let ranges: Vec<Vec<Range<u64>>> = steps.iter().map(Steps::ranges).collect();
                 Ok(ElementSet::product(&ranges))
             }
-            Kind::Points(numbers) => {
+            SelectionKind::Points(numbers) => {
                 let mut sorted = numbers.to_vec();
                 sorted.sort_unstable();
                 let mut runs: Vec<Range<u64>> = Vec::new();
@@ -194,9 +194,9 @@ impl Selected {
     /// spans than are worked on.
     pub fn intersection(&self, set: &ElementSet) -> Result<ElementSet> {
         match &self.kind {
-            Kind::Grid(steps) if steps.iter().all(Steps::is_range) => set.intersection(&self.to_set()?),
-            Kind::Grid(steps) => set.on_grid(steps),
-            Kind::Set(_) | Kind::Points(_) => set.intersection(&self.to_set()?),
+            SelectionKind::Grid(steps) if steps.iter().all(Steps::is_range) => set.intersection(&self.to_set()?),
+            SelectionKind::Grid(steps) => set.on_grid(steps),
+            SelectionKind::Set(_) | SelectionKind::Points(_) => set.intersection(&self.to_set()?),
         }
     }
 
@@ -207,9 +207,9 @@ impl Selected {
             return Ok(none());
         }
         match &self.kind {
-            Kind::Grid(steps) => Ok(steps.iter().map(|s| (s.start, s.end())).unzip()),
-            Kind::Set(set) => Ok(set.bounds().unwrap_or_else(none)),
-            Kind::Points(_) => Ok(self.to_set()?.bounds().unwrap_or_else(none)),
+            SelectionKind::Grid(steps) => Ok(steps.iter().map(|s| (s.start, s.end())).unzip()),
+            SelectionKind::Set(set) => Ok(set.bounds().unwrap_or_else(none)),
+            SelectionKind::Points(_) => Ok(self.to_set()?.bounds().unwrap_or_else(none)),
         }
     }
 
@@ -221,9 +221,9 @@ impl Selected {
             return Ok(());
         }
         match &self.kind {
-            Kind::Grid(steps) => grid_runs(&self.dims, steps, ordinals, f),
-            Kind::Set(set) => set.for_each_run_of(&self.dims, ordinals, f),
-            Kind::Points(numbers) => {
+            SelectionKind::Grid(steps) => grid_runs(&self.dims, steps, ordinals, f),
+            SelectionKind::Set(set) => set.for_each_run_of(&self.dims, ordinals, f),
+            SelectionKind::Points(numbers) => {
                 let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
                 for run in
                     numbers.get(at(ordinals.start)..at(ordinals.end)).unwrap_or_default().chunk_by(|a, b| a.checked_add(1) == Some(*b))

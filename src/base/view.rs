@@ -74,7 +74,7 @@ impl Lists<'_> {
     }
 }
 
-enum Kind<'a> {
+enum ViewKind<'a> {
     Empty,
     /// The single element of a scalar.
     Scalar,
@@ -89,11 +89,11 @@ pub struct View<'a> {
     sizes: Vec<u64>,
     elements: u64,
     count: u64,
-    kind: Kind<'a>,
+    kind: ViewKind<'a>,
 }
 
 impl<'a> View<'a> {
-    fn new(shape: &[u64], count: u64, kind: Kind<'a>) -> Result<Self> {
+    fn new(shape: &[u64], count: u64, kind: ViewKind<'a>) -> Result<Self> {
         let mut sizes = vec![0; shape.len()];
         // An extent without elements has no linear numbers, so the products do not matter.
         let mut elements = Some(u64::from(!shape.contains(&0)));
@@ -108,11 +108,11 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn empty(shape: &[u64]) -> Result<Self> {
-        Self::new(shape, 0, Kind::Empty)
+        Self::new(shape, 0, ViewKind::Empty)
     }
 
     pub(super) fn points(shape: &[u64], points: &'a Points) -> Result<Self> {
-        Self::new(shape, points.len(), Kind::Points(points))
+        Self::new(shape, points.len(), ViewKind::Points(points))
     }
 
     pub(super) fn lists(shape: &[u64], lists: Lists<'a>) -> Result<Self> {
@@ -120,13 +120,13 @@ impl<'a> View<'a> {
             Lists::Tree(t) => t.elements(t.root()),
             Lists::Regular(levels) => levels.first().map_or(0, |(p, unit)| p.len().saturating_mul(*unit)),
         };
-        Self::new(shape, count, Kind::Lists(lists))
+        Self::new(shape, count, ViewKind::Lists(lists))
     }
 
     /// A regular hyperslab; `dim(d, size)` returns the selected coordinates of dimension `d`.
     pub(super) fn regular(shape: &[u64], dim: impl Fn(usize, u64) -> Progression) -> Result<Self> {
         if shape.is_empty() {
-            return Self::new(shape, 1, Kind::Scalar);
+            return Self::new(shape, 1, ViewKind::Scalar);
         }
         let mut levels: Vec<(Progression, u64)> = shape.iter().enumerate().map(|(d, &size)| (dim(d, size), 0)).collect();
         let empty = levels.iter().any(|(p, _)| p.is_empty());
@@ -140,7 +140,7 @@ impl<'a> View<'a> {
             None => Err(Error::limit(STRUCTURE, Address::UNDEF, "it selects 2^64 elements or more")),
             // A dimension that starts outside the extent leaves nothing to visit, but the elements
             // count.
-            Some(count) if levels.iter().zip(shape).any(|((p, _), &size)| p.low() >= size) => Self::new(shape, count, Kind::Empty),
+            Some(count) if levels.iter().zip(shape).any(|((p, _), &size)| p.low() >= size) => Self::new(shape, count, ViewKind::Empty),
             Some(_) => Self::lists(shape, Lists::Regular(levels)),
         }
     }
@@ -170,9 +170,9 @@ impl<'a> View<'a> {
         }
         let mut out = Output { visit, pending: None, budget };
         match &self.kind {
-            Kind::Empty => {}
-            Kind::Scalar => out.emit(0, 0, 1)?,
-            Kind::Points(points) => {
+            ViewKind::Empty => {}
+            ViewKind::Scalar => out.emit(0, 0, 1)?,
+            ViewKind::Points(points) => {
                 let (first, last) = (self.coordinates(low), self.coordinates(high.saturating_sub(1)));
                 for i in points.between(&first, &last) {
                     out.budget.spend(1)?;
@@ -181,7 +181,7 @@ impl<'a> View<'a> {
                     }
                 }
             }
-            Kind::Lists(lists) => self.walk_linear(lists, lists.root(), 0, (0, 0), (low, high), &mut out)?,
+            ViewKind::Lists(lists) => self.walk_linear(lists, lists.root(), 0, (0, 0), (low, high), &mut out)?,
         }
         out.flush()
     }
@@ -197,9 +197,9 @@ impl<'a> View<'a> {
         }
         let mut out = Output { visit, pending: None, budget };
         match &self.kind {
-            Kind::Empty => {}
-            Kind::Scalar => out.emit(0, 0, 1)?,
-            Kind::Points(points) => {
+            ViewKind::Empty => {}
+            ViewKind::Scalar => out.emit(0, 0, 1)?,
+            ViewKind::Points(points) => {
                 for i in low..high {
                     out.budget.spend(1)?;
                     if let Some(linear) = points.point(i).and_then(|p| self.linear(p)) {
@@ -207,7 +207,7 @@ impl<'a> View<'a> {
                     }
                 }
             }
-            Kind::Lists(lists) => self.walk_ordinal(lists, lists.root(), 0, (0, 0), (low, high), &mut out)?,
+            ViewKind::Lists(lists) => self.walk_ordinal(lists, lists.root(), 0, (0, 0), (low, high), &mut out)?,
         }
         out.flush()
     }

@@ -5,7 +5,7 @@ use super::failure::{Exit, Failure, errno_text, reason};
 use super::selection::SelectionFiles;
 use super::side::argument::Argument;
 use super::side::container::{Container, ObjectSource};
-use super::side::{Kind, PIECE_BYTES, Source};
+use super::side::{PIECE_BYTES, SideKind, Source};
 use super::targets::{self, Asked, Failures, Manner, Shown};
 use super::view::ViewError;
 use crate::base::Error;
@@ -146,7 +146,7 @@ fn failure(text: &[u8], e: &io::Error) -> Failure {
 }
 
 fn print_one(source: &ObjectSource, wanted: &Wanted) -> Result<(), CatError> {
-    if source.meta().kind == Kind::Directory {
+    if source.meta().kind == SideKind::Directory {
         return Err(CatError::Input(io::Error::from_raw_os_error(libc::EISDIR)));
     }
     if let Some(form) = wanted.form {

@@ -23,7 +23,7 @@ const TEXT_BYTES_MAX: u64 = 1 << 20;
 const UNITS: [(u64, &str); 3] = [(86400, "d"), (3600, "h"), (60, "min")];
 
 /// A mount and its daemon.
-struct State {
+struct MountState {
     mount: Mount,
     /// The daemon has ended without unmounting.
     is_dead: bool,
@@ -32,12 +32,12 @@ struct State {
     age: Option<Duration>,
 }
 
-impl State {
+impl MountState {
     fn of(mount: Mount) -> Self {
         let daemon = daemon_liveness::find(&mount);
         let is_dead = umount::is_dead_within(&mount.mountpoint, ANSWER_TIMEOUT);
         let (pid, age) = if is_dead { (None, None) } else { (daemon.pid(), daemon.age()) };
-        State { mount, is_dead, pid, age }
+        MountState { mount, is_dead, pid, age }
     }
 
     fn words(&self) -> String {
@@ -86,11 +86,11 @@ fn general(message: String) -> Problem {
 
 fn list(as_json: bool) -> Result<(), Problem> {
     let all = mounts::ours().map_err(|e| general(format!("cannot read the mount table: {}", reason(&e))))?;
-    let all: Vec<State> = all.into_iter().map(State::of).collect();
+    let all: Vec<MountState> = all.into_iter().map(MountState::of).collect();
     let mut out = io::stdout().lock();
     let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
     if as_json {
-        let one = |state: &State| {
+        let one = |state: &MountState| {
             json!({
                 "mountpoint": text::json(&bytes(&state.mount.mountpoint)),
                 "source": text::json(state.mount.source.as_encoded_bytes()),

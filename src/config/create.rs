@@ -16,7 +16,7 @@
 use super::file_options::pairs;
 use super::new_file_args::{FileRule, NewFileArgs, property, property_names};
 use super::problem::{Problem, suggestion};
-use super::yaml::{Kind, Node};
+use super::yaml::{Node, NodeKind};
 use crate::fs::create_rules::{self, CreateRule, NamePattern};
 use serde_json::{Map, Value};
 
@@ -36,7 +36,7 @@ pub(crate) struct Rules {
 pub(crate) fn rules(node: &Node, problems: &mut Vec<Problem>) -> Rules {
     let mut all = Rules::default();
     match &node.kind {
-        Kind::Sequence(items) => items.iter().for_each(|item| rule(item, &mut all, problems)),
+        NodeKind::Sequence(items) => items.iter().for_each(|item| rule(item, &mut all, problems)),
         _ if node.is_null() => {}
         _ => problems.push(Problem::new(node.at, "expected a list of rules, each '- pattern: ...'")),
     }

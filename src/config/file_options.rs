@@ -2,7 +2,7 @@
 
 use super::options::{LongOptions, MountOptions, choices};
 use super::problem::{Problem, Span, suggestion};
-use super::yaml::{Kind, Node};
+use super::yaml::{Node, NodeKind};
 use crate::base::remote::is_url;
 use clap::{Arg, ArgAction, CommandFactory, Parser};
 use std::any::TypeId;
@@ -27,7 +27,7 @@ impl FileOptions {
 
 /// The pairs of a mapping; other values are a problem, no value is no pair. `what`: what it holds.
 pub(crate) fn pairs<'a>(node: &'a Node, what: &str, problems: &mut Vec<Problem>) -> &'a [(Node, Node)] {
-    let Kind::Mapping(pairs) = &node.kind else {
+    let NodeKind::Mapping(pairs) = &node.kind else {
         if !node.is_null() {
             problems.push(Problem::new(node.at, format!("expected {what}, as 'key: value'")));
         }
@@ -77,7 +77,7 @@ fn option(arg: &Arg, name: &str, value: &Node, base: Option<&Path>) -> Result<Op
     }
     let several = matches!(arg.get_action(), ArgAction::Append);
     let values: Vec<&Node> = match &value.kind {
-        Kind::Sequence(items) if several => items.iter().collect(),
+        NodeKind::Sequence(items) if several => items.iter().collect(),
         _ => vec![value],
     };
     let mut given = Vec::new();

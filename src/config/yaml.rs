@@ -22,12 +22,12 @@ pub(crate) struct Node {
     /// Its place.
     pub(crate) at: Span,
     /// What it is.
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
 }
 
 /// What a node is.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     /// Text; `plain`: not in quotes, so that it may be a number, `true` or `null`.
     Scalar {
         /// The text.
@@ -44,21 +44,21 @@ pub(crate) enum Kind {
 impl Node {
     /// True for an empty value, `~` and `null`.
     pub(crate) fn is_null(&self) -> bool {
-        matches!(&self.kind, Kind::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+        matches!(&self.kind, NodeKind::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
     /// The text of a scalar.
     pub(crate) fn text(&self) -> Option<&str> {
-        if let Kind::Scalar { text, .. } = &self.kind { Some(text) } else { None }
+        if let NodeKind::Scalar { text, .. } = &self.kind { Some(text) } else { None }
     }
 
     /// The value as JSON. Not-a-number and infinities, which JSON has not, are text.
     pub(crate) fn json(&self) -> Value {
         match &self.kind {
-            Kind::Scalar { text, plain: true } => plain(text),
-            Kind::Scalar { text, .. } => text.as_str().into(),
-            Kind::Sequence(items) => items.iter().map(Node::json).collect(),
-            Kind::Mapping(pairs) => {
+            NodeKind::Scalar { text, plain: true } => plain(text),
+            NodeKind::Scalar { text, .. } => text.as_str().into(),
+            NodeKind::Sequence(items) => items.iter().map(Node::json).collect(),
+            NodeKind::Mapping(pairs) => {
                 let pairs = pairs.iter().map(|(key, value)| (key.text().unwrap_or_default().to_owned(), value.json()));
                 Value::Object(pairs.collect::<Map<_, _>>())
             }
@@ -143,10 +143,10 @@ impl<'a> Reader<'a> {
                     return Err(Problem::new(at, "a tag; values need none"));
                 }
                 let text = conceal(OsStr::new(&*text)).to_string_lossy().into_owned();
-                (anchor, Node { at, kind: Kind::Scalar { text, plain } })
+                (anchor, Node { at, kind: NodeKind::Scalar { text, plain } })
             }
-            Event::SequenceStart(anchor, None) => (anchor, Node { at: first, kind: Kind::Sequence(self.items(depth)?) }),
-            Event::MappingStart(anchor, None) => (anchor, Node { at: first, kind: Kind::Mapping(self.pairs(depth)?) }),
+            Event::SequenceStart(anchor, None) => (anchor, Node { at: first, kind: NodeKind::Sequence(self.items(depth)?) }),
+            Event::MappingStart(anchor, None) => (anchor, Node { at: first, kind: NodeKind::Mapping(self.pairs(depth)?) }),
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor).cloned().ok_or_else(|| Problem::new(at, "an alias within its own anchor"))?;
                 self.nodes = self.nodes.saturating_add(size(&node));
@@ -192,9 +192,9 @@ fn is_text_tag(tag: &Tag) -> bool {
 
 fn size(node: &Node) -> usize {
     match &node.kind {
-        Kind::Scalar { .. } => 1,
-        Kind::Sequence(items) => items.iter().map(size).fold(1, usize::saturating_add),
-        Kind::Mapping(pairs) => pairs.iter().map(|(_, value)| size(value)).fold(1, usize::saturating_add),
+        NodeKind::Scalar { .. } => 1,
+        NodeKind::Sequence(items) => items.iter().map(size).fold(1, usize::saturating_add),
+        NodeKind::Mapping(pairs) => pairs.iter().map(|(_, value)| size(value)).fold(1, usize::saturating_add),
     }
 }
 
@@ -256,12 +256,12 @@ mod tests {
     #[test]
     fn nodes_know_their_place() {
         let root = parse("a: 1\nbb:\n  - c: 'x'\n    d: [5]\n").unwrap().unwrap();
-        let Kind::Mapping(pairs) = root.kind else { panic!() };
+        let NodeKind::Mapping(pairs) = root.kind else { panic!() };
         assert_eq!(pairs[0].0.at, Span { line: 1, column: 1, length: 1 });
         assert_eq!(pairs[1].0.at, Span { line: 2, column: 1, length: 2 });
-        let Kind::Sequence(items) = &pairs[1].1.kind else { panic!() };
+        let NodeKind::Sequence(items) = &pairs[1].1.kind else { panic!() };
         assert_eq!((items[0].at.line, items[0].at.column), (3, 5));
-        let Kind::Mapping(pairs) = &items[0].kind else { panic!() };
+        let NodeKind::Mapping(pairs) = &items[0].kind else { panic!() };
         assert_eq!(pairs[0].1.at, Span { line: 3, column: 8, length: 3 });
         assert_eq!((pairs[1].1.at.line, pairs[1].1.at.column), (4, 8));
     }

@@ -177,7 +177,7 @@ pub struct UsedDirectory {
 /// A name in a directory, and the file that it is to have. Errors of those who use it: `ESTALE` if
 /// it has another one.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct ContainerPlace<'a> {
     /// The directory.
     pub directory: &'a Directory,
     /// The name.
@@ -203,7 +203,7 @@ pub fn temporary_directory() -> Option<Directory> {
 }
 
 /// A kind of container: HDF5 files, say.
-pub trait Kind: Sync {
+pub trait ContainerKind: Sync {
     /// True if a container of this kind may be at `target`, which need not exist yet.
     fn claims(&self, target: &Path) -> bool;
 
@@ -212,10 +212,10 @@ pub trait Kind: Sync {
     fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
 
     /// As `locate`, for the file at `place`; the path of `options` is only shown.
-    fn locate_in(&self, place: &Place<'_>, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
+    fn locate_in(&self, place: &ContainerPlace<'_>, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
 
     /// Whether the file at `place` is a container of this kind.
-    fn recognize(&self, place: &Place<'_>) -> io::Result<Recognized>;
+    fn recognize(&self, place: &ContainerPlace<'_>) -> io::Result<Recognized>;
 
     /// Whether the bytes of `driver`, which is called `name`, are those of a container.
     fn recognize_bytes(&self, _driver: &dyn FileDriver, _name: &Path) -> io::Result<Recognized> {

@@ -194,7 +194,7 @@ fn settle(file: &dyn WriteDriver, root: u64, marked: &[u8], settled: &[u8]) -> i
 
 /// Kind of a file with a journal's name, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum JournalKind {
     /// A journal that holds no commit.
     Void,
     /// A journal that may hold a commit of this file; `None` in the earlier format, which has no
@@ -206,19 +206,19 @@ pub enum Kind {
 
 /// Reads the kind of `source`. An empty file and a file of zeros are journals whose first write did
 /// not reach the disk.
-pub fn kind(source: &dyn FileDriver) -> io::Result<Kind> {
+pub fn kind(source: &dyn FileDriver) -> io::Result<JournalKind> {
     let mut bytes = [0; HEAD_LEN];
     let n = read_all(source, &mut bytes, 0)?;
     let head = bytes.get(..n).unwrap_or_default();
     if let Some(mut rest) = head.strip_prefix(MAGIC) {
         return Ok(match (Head::decode(head), u32_of(&mut rest)) {
-            (Some(head), _) => Kind::Armed((head.state != ARMED_WITHOUT_NONCE).then_some(head.owner)),
+            (Some(head), _) => JournalKind::Armed((head.state != ARMED_WITHOUT_NONCE).then_some(head.owner)),
             // Of a later release.
-            (None, Some(state)) if state > ORDERED => Kind::Other,
-            (None, _) => Kind::Void,
+            (None, Some(state)) if state > ORDERED => JournalKind::Other,
+            (None, _) => JournalKind::Void,
         });
     }
-    Ok(if is_zero(source)? { Kind::Void } else { Kind::Other })
+    Ok(if is_zero(source)? { JournalKind::Void } else { JournalKind::Other })
 }
 
 /// True if the file is empty or has only zeros. A file longer than a journal can be is not read.

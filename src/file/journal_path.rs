@@ -10,7 +10,7 @@
 
 use super::directory::{Directory, Entry};
 use super::host_file::HostFile;
-use super::journal::{self, Kind};
+use super::journal::{self, JournalKind};
 use super::posix::PosixFile;
 use super::{FileDriver, Identity, JournalPlace, WriteDriver};
 use crate::base::escape::escaped;
@@ -148,7 +148,7 @@ impl JournalPath {
         if let Some(reason) = rejection(&entry, &file) {
             return Ok(Found::Obstacle(reason));
         }
-        if journal::kind(&journal)? == Kind::Other {
+        if journal::kind(&journal)? == JournalKind::Other {
             return Ok(Found::Obstacle("file that is not a journal of h5dir"));
         }
         Ok(Found::Journal(journal, Known { directory, name, identity: entry.status.identity, file: None }))

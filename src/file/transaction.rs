@@ -54,7 +54,7 @@ pub(super) const JOURNAL_RESERVED: u64 = 256 << 10;
 /// Smallest reservation for the journal, bytes.
 const JOURNAL_RESERVED_MIN: u64 = 4 << 10;
 
-pub(super) struct State {
+pub(super) struct TransactionState {
     pub(super) overlay: Overlay,
     pub(super) space: Space,
     /// Length of the file.
@@ -90,7 +90,7 @@ pub(super) struct State {
     pub(super) free_record: RecordState,
 }
 
-impl State {
+impl TransactionState {
     /// Adds `part` to the sequential run; returns the run when it is long enough for writeback.
     fn extend_run(&mut self, part: &Range<u64>) -> Option<Range<u64>> {
         // A small gap, from alignment, does not end a run.
@@ -145,7 +145,7 @@ struct Operation {
 pub struct Transaction {
     pub(super) driver: Arc<dyn WriteDriver>,
     pub(super) place: Box<dyn JournalPlace>,
-    pub(super) state: Arc<RwLock<State>>,
+    pub(super) state: Arc<RwLock<TransactionState>>,
     pub(super) background: BackgroundWrite,
     pub(super) journal: Mutex<Option<Arc<dyn WriteDriver>>>,
     scheduled_eof: eof_extension::ScheduledEof,
@@ -174,7 +174,7 @@ impl Transaction {
         driver.announce_writer();
         let mut overlay = Overlay::default();
         overlay.written(len.max(recorded_eof));
-        let state = State {
+        let state = TransactionState {
             overlay,
             space: Space::new(recorded_eof),
             len,
@@ -262,7 +262,7 @@ impl Transaction {
     /// Restores the bytes that an operation overwrote in the file. Bytes that cannot be written
     /// become dirty live bytes. They are added last, because the rest of their blocks is read from
     /// the file.
-    fn restore(&self, state: &mut State, overwritten: Vec<(u64, Vec<u8>)>) {
+    fn restore(&self, state: &mut TransactionState, overwritten: Vec<(u64, Vec<u8>)>) {
         let mut waits = Vec::new();
         for (offset, mut bytes) in overwritten {
             if self.driver.write_at(&bytes, offset).is_err() {
@@ -331,7 +331,7 @@ impl Transaction {
     /// in flight.
     fn save_overwritten(&self, offset: u64, len: usize) -> io::Result<()> {
         let mut state = self.state.write();
-        let State { space, operation: Some(operation), .. } = &mut *state else { return Ok(()) };
+        let TransactionState { space, operation: Some(operation), .. } = &mut *state else { return Ok(()) };
         let older = |ranges: &Ranges, part| ranges.split(part).into_iter().filter(|(_, there)| !there).map(|(part, _)| part);
         for (part, _) in space.split_fresh(offset..offset.saturating_add(len as u64)).into_iter().filter(|(_, fresh)| *fresh) {
             let parts: Vec<_> = older(&operation.allocated, part).flat_map(|part| older(&operation.kept, part)).collect();
@@ -431,7 +431,7 @@ impl Transaction {
     }
 
     /// Extends the file to the end of allocated space, and some bytes further.
-    fn extend_file(&self, state: &mut State) -> io::Result<()> {
+    fn extend_file(&self, state: &mut TransactionState) -> io::Result<()> {
         let end = state.space.end();
         if end > state.len {
             let room = (end / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);

@@ -36,7 +36,7 @@ fn short() -> FilterError {
 
 /// Type of an element or a part of one, from the client data. Sizes are bytes.
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum NbitType {
     Atomic(Atomic),
     Array(Box<Type>),
     Compound(Vec<(usize, Type)>),
@@ -49,7 +49,7 @@ enum Kind {
 #[derive(Debug, PartialEq, Eq)]
 struct Type {
     size: usize,
-    kind: Kind,
+    kind: NbitType,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -90,13 +90,13 @@ impl Parser<'_> {
             ATOMIC => self.atomic(size)?,
             ARRAY => self.array(size, depth)?,
             COMPOUND => self.compound(size, depth)?,
-            OTHER => Kind::Other,
+            OTHER => NbitType::Other,
             _ => return Err(corrupt("unknown class of type")),
         };
         Ok(Type { size, kind })
     }
 
-    fn atomic(&mut self, size: usize) -> Result<Kind, FilterError> {
+    fn atomic(&mut self, size: usize) -> Result<NbitType, FilterError> {
         let big_endian = match self.next()? {
             0 => false,
             1 => true,
@@ -107,29 +107,29 @@ impl Parser<'_> {
         if precision == 0 || used > (size as u64).saturating_mul(8) {
             return Err(corrupt("precision and offset do not fit the size"));
         }
-        Ok(Kind::Atomic(Atomic { big_endian, precision, offset }))
+        Ok(NbitType::Atomic(Atomic { big_endian, precision, offset }))
     }
 
     /// Parses an array type, with a quirk of encoder and decoder in H5Znbit.c.
     ///
     /// After an array of arrays or compounds, parsing continues at the base type's size instead of
     /// after the base type. Later members are misread and lose bits, but that is the stored format.
-    fn array(&mut self, size: usize, depth: usize) -> Result<Kind, FilterError> {
+    fn array(&mut self, size: usize, depth: usize) -> Result<NbitType, FilterError> {
         let class = self.next()?;
         let begin = self.values.clone();
         if matches!(class, ARRAY | COMPOUND) && self.size()? > size {
             self.values = begin;
-            return Ok(Kind::Empty);
+            return Ok(NbitType::Empty);
         }
         self.values = begin.clone();
         let base = self.parse(class, depth.saturating_add(1))?;
         if matches!(class, ARRAY | COMPOUND) {
             self.values = begin;
         }
-        Ok(Kind::Array(Box::new(base)))
+        Ok(NbitType::Array(Box::new(base)))
     }
 
-    fn compound(&mut self, size: usize, depth: usize) -> Result<Kind, FilterError> {
+    fn compound(&mut self, size: usize, depth: usize) -> Result<NbitType, FilterError> {
         let count = self.next()?;
         let mut members = Vec::new();
         let mut used = 0usize;
@@ -143,7 +143,7 @@ impl Parser<'_> {
             }
             members.push((offset, member));
         }
-        Ok(Kind::Compound(members))
+        Ok(NbitType::Compound(members))
     }
 }
 
@@ -220,14 +220,14 @@ impl Type {
     /// [`Type::unpack`].
     fn pack(&self, bits: &mut BitWriter, row: &[u8]) {
         match &self.kind {
-            Kind::Atomic(atomic) => atomic.pack(bits, self.size, row),
-            Kind::Other => bits.bytes(row),
-            Kind::Empty => {}
-            Kind::Array(base) => {
+            NbitType::Atomic(atomic) => atomic.pack(bits, self.size, row),
+            NbitType::Other => bits.bytes(row),
+            NbitType::Empty => {}
+            NbitType::Array(base) => {
                 let used = self.used(base);
                 row.chunks_exact(self.size).for_each(|element| base.pack(bits, element.get(..used).unwrap_or_default()));
             }
-            Kind::Compound(members) => {
+            NbitType::Compound(members) => {
                 for element in row.chunks_exact(self.size) {
                     for (offset, member) in members {
                         let field = element.get(*offset..offset.saturating_add(member.size)).unwrap_or_default();
@@ -242,7 +242,7 @@ impl Type {
     fn used(&self, base: &Type) -> usize {
         match base.kind {
             // One run of bytes, whatever the base type's size.
-            Kind::Other => self.size,
+            NbitType::Other => self.size,
             _ => self.size.saturating_sub(self.size.checked_rem(base.size).unwrap_or(0)),
         }
     }
@@ -253,17 +253,17 @@ impl Type {
     /// are together no larger than itself.
     fn unpack(&self, bits: &mut Bits<'_>, out: &mut [u8]) -> Result<(), FilterError> {
         match &self.kind {
-            Kind::Atomic(atomic) => atomic.unpack(bits, self.size, out),
-            Kind::Other => bits.bytes(out).ok_or_else(short),
-            Kind::Empty => Ok(()),
-            Kind::Array(base) => {
+            NbitType::Atomic(atomic) => atomic.unpack(bits, self.size, out),
+            NbitType::Other => bits.bytes(out).ok_or_else(short),
+            NbitType::Empty => Ok(()),
+            NbitType::Array(base) => {
                 let used = self.used(base);
                 if used == self.size {
                     return base.unpack(bits, out);
                 }
                 out.chunks_exact_mut(self.size).try_for_each(|element| base.unpack(bits, element.get_mut(..used).unwrap_or_default()))
             }
-            Kind::Compound(members) => out.chunks_exact_mut(self.size).try_for_each(|element| {
+            NbitType::Compound(members) => out.chunks_exact_mut(self.size).try_for_each(|element| {
                 members.iter().try_for_each(|(offset, member)| {
                     let field = element.get_mut(*offset..offset.saturating_add(member.size)).unwrap_or_default();
                     member.unpack(bits, field)
@@ -287,7 +287,7 @@ fn layout(cd_values: &[u32]) -> Result<Option<(usize, Type)>, FilterError> {
     let mut parser = Parser { values: rest.iter(), budget: limits::DATATYPE_MEMBERS_MAX };
     let (elements, class) = (parser.next()?, parser.next()?);
     let element = parser.parse(class, 1)?;
-    if element.kind == Kind::Other {
+    if element.kind == NbitType::Other {
         return Err(corrupt("a type without bits to pack must be stored as is"));
     }
     Ok(Some((usize::try_from(elements).unwrap_or(usize::MAX), element)))

@@ -19,7 +19,7 @@ pub const NAME: &str = "B-tree node";
 
 /// Type of a tree and its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Btree1Kind {
     /// Type 0: symbol table nodes of a group.
     Group,
     /// Type 1: chunks of a dataset.
@@ -29,20 +29,20 @@ pub enum Kind {
     },
 }
 
-impl Kind {
+impl Btree1Kind {
     /// Type byte of a node.
     pub fn code(self) -> u8 {
         match self {
-            Kind::Group => 0,
-            Kind::Chunk { .. } => 1,
+            Btree1Kind::Group => 0,
+            Btree1Kind::Chunk { .. } => 1,
         }
     }
 
     /// Size of a key, bytes.
     pub fn key_size(self, ctx: &Context) -> usize {
         match self {
-            Kind::Group => usize::from(ctx.sizeof_size),
-            Kind::Chunk { dims } => usize::from(dims).saturating_mul(8).saturating_add(8),
+            Btree1Kind::Group => usize::from(ctx.sizeof_size),
+            Btree1Kind::Chunk { dims } => usize::from(dims).saturating_mul(8).saturating_add(8),
         }
     }
 }
@@ -51,7 +51,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Type of the tree.
-    pub kind: Kind,
+    pub kind: Btree1Kind,
     /// Levels above the leaves; 0 for a leaf.
     pub level: u8,
     /// Left sibling.
@@ -71,7 +71,7 @@ impl Node {
     }
 
     /// Size of the used part of a node that starts with `prefix` (at least eight bytes), bytes.
-    pub fn used_size(prefix: &[u8], kind: Kind, ctx: &Context, address: Address) -> Result<u64> {
+    pub fn used_size(prefix: &[u8], kind: Btree1Kind, ctx: &Context, address: Address) -> Result<u64> {
         let mut r = Reader::new(prefix, NAME, address);
         r.signature(b"TREE")?;
         r.skip(2)?;
@@ -84,7 +84,7 @@ impl Node {
     }
 
     /// Bytes of a node of `n` children.
-    fn size_with(n: u64, kind: Kind, ctx: &Context) -> u64 {
+    fn size_with(n: u64, kind: Btree1Kind, ctx: &Context) -> u64 {
         let key = kind.key_size(ctx) as u64;
         let pairs = n.saturating_mul(key.saturating_add(u64::from(ctx.sizeof_addr)));
         let last = if n == 0 { 0 } else { key };
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// Decodes the node in `buf`, which may be longer than the node.
-    pub fn decode(buf: &[u8], kind: Kind, ctx: &Context, address: Address) -> Result<Self> {
+    pub fn decode(buf: &[u8], kind: Btree1Kind, ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         r.signature(b"TREE")?;
         let code = r.u8()?;
@@ -139,13 +139,13 @@ impl Node {
     }
 
     /// A node without children or siblings.
-    pub fn empty(kind: Kind, level: u8, ctx: &Context) -> Self {
+    pub fn empty(kind: Btree1Kind, level: u8, ctx: &Context) -> Self {
         let (left, right) = (Address::UNDEF, Address::UNDEF);
         Node { kind, level, left, right, children: Vec::new(), key_size: kind.key_size(ctx), keys: Vec::new() }
     }
 
     /// Allocated size of a node, bytes, in a tree with up to 2 x `k` children per node.
-    pub fn allocated_size(kind: Kind, k: u16, ctx: &Context) -> u64 {
+    pub fn allocated_size(kind: Btree1Kind, k: u16, ctx: &Context) -> u64 {
         let key = kind.key_size(ctx) as u64;
         let pairs = u64::from(k).saturating_mul(2).saturating_mul(key.saturating_add(u64::from(ctx.sizeof_addr)));
         Self::prefix_size(ctx).saturating_add(pairs).saturating_add(key)
@@ -244,7 +244,7 @@ pub fn group_key(key: &[u8], ctx: &Context, address: Address) -> Result<u64> {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind::Chunk { dims: 2 };
+    const KIND: Btree1Kind = Btree1Kind::Chunk { dims: 2 };
 
     fn node() -> Vec<u8> {
         let mut w = Writer::new();
@@ -298,7 +298,7 @@ mod tests {
         let mut w = Writer::new();
         w.bytes(b"TREE").u8(0).u8(1).u16(1).u32(u32::MAX).u32(u32::MAX).u32(8).u32(700).u32(16);
         let b = w.into_bytes();
-        let n = Node::decode(&b, Kind::Group, ctx, Address(0)).unwrap();
+        let n = Node::decode(&b, Btree1Kind::Group, ctx, Address(0)).unwrap();
         assert_eq!((n.level, group_key(n.key(1).unwrap(), ctx, Address(0)).unwrap()), (1, 16));
         assert_eq!(n.encode(ctx, b.len()).unwrap(), b);
         assert!(Node::decode(&b, KIND, ctx, Address(0)).is_err());
@@ -310,7 +310,7 @@ mod tests {
 
     /// Every group node of the file: address and bytes.
     fn group_nodes() -> impl Iterator<Item = (Address, &'static [u8])> {
-        let size = Node::allocated_size(Kind::Group, 2, &Context::DEFAULT) as usize;
+        let size = Node::allocated_size(Btree1Kind::Group, 2, &Context::DEFAULT) as usize;
         let at = (0..GROUPS.len()).filter(|&i| GROUPS[i..].starts_with(b"TREE"));
         at.map(move |i| (Address(i as u64), &GROUPS[i..i + size]))
     }
@@ -320,24 +320,24 @@ mod tests {
         let ctx = &Context::DEFAULT;
         let mut deepest = 0;
         for (at, bytes) in group_nodes() {
-            let node = Node::decode(bytes, Kind::Group, ctx, at).unwrap();
+            let node = Node::decode(bytes, Btree1Kind::Group, ctx, at).unwrap();
             assert_eq!(node.encode(ctx, bytes.len()).unwrap(), bytes, "node at {at}");
-            assert_eq!(node.used(ctx), Node::used_size(bytes, Kind::Group, ctx, at).unwrap());
+            assert_eq!(node.used(ctx), Node::used_size(bytes, Btree1Kind::Group, ctx, at).unwrap());
             deepest = deepest.max(node.level);
         }
         assert_eq!(deepest, 3);
         // The root group's only node: one symbol table node, keys "" and "o" (its last entry).
         let (at, bytes) = group_nodes().next().unwrap();
-        let node = Node::decode(bytes, Kind::Group, ctx, at).unwrap();
+        let node = Node::decode(bytes, Btree1Kind::Group, ctx, at).unwrap();
         assert_eq!((at, node.level, node.left, node.right), (Address(136), 0, Address::UNDEF, Address::UNDEF));
         let keys = [0, 1].map(|i| group_key(node.key(i).unwrap(), ctx, at).unwrap());
         assert_eq!((keys, node.key(2), &node.children[..]), ([0, 0x10], None, &[Address(0x260)][..]));
         let used = node.used(ctx) as usize;
         for i in 0..used {
-            assert!(Node::decode(&bytes[..i], Kind::Group, ctx, at).is_err(), "cut at {i}");
+            assert!(Node::decode(&bytes[..i], Btree1Kind::Group, ctx, at).is_err(), "cut at {i}");
             let mut b = bytes[..used].to_vec();
             b[i] ^= 0x81;
-            match Node::decode(&b, Kind::Group, ctx, at) {
+            match Node::decode(&b, Btree1Kind::Group, ctx, at) {
                 Ok(node) => assert_eq!(node.encode(ctx, used).unwrap(), b, "byte {i}"),
                 Err(_) => assert!(i < 8),
             }

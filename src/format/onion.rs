@@ -34,7 +34,7 @@ pub type Checksum<'a> = &'a dyn Fn(&[u8]) -> u32;
 
 /// Address and length of a structure in the onion file, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct OnionExtent {
     /// Its first byte.
     pub address: u64,
     /// Its length.
@@ -47,7 +47,7 @@ pub struct Header {
     /// Length of the original file.
     pub original_eof: u64,
     /// The history.
-    pub history: Place,
+    pub history: OnionExtent,
 }
 
 /// The state of the file in one revision.
@@ -73,9 +73,9 @@ fn verify<'a>(bytes: &'a [u8], address: u64, checksum: Checksum<'_>) -> Result<R
     Ok(Reader::new(front, NAME, Address(address)))
 }
 
-impl Place {
-    fn decode(r: &mut Reader<'_>) -> Result<Place> {
-        let place = Place { address: r.u64()?, len: r.u64()? };
+impl OnionExtent {
+    fn decode(r: &mut Reader<'_>) -> Result<OnionExtent> {
+        let place = OnionExtent { address: r.u64()?, len: r.u64()? };
         if place.len > limits::METADATA_BLOCK_MAX || place.address.checked_add(place.len).is_none() {
             return Err(r.corrupt(format!("{} bytes at {:#x}", place.len, place.address)));
         }
@@ -91,12 +91,12 @@ impl Header {
         r.version(1..=1)?;
         // Flags, and bytes of a page, which every revision has.
         r.skip(7)?;
-        Ok(Header { original_eof: r.u64()?, history: Place::decode(&mut r)? })
+        Ok(Header { original_eof: r.u64()?, history: OnionExtent::decode(&mut r)? })
     }
 }
 
 /// Decodes the history `bytes` at `address`: the places of the records of all revisions.
-pub fn decode_history(bytes: &[u8], address: u64, checksum: Checksum<'_>) -> Result<Vec<Place>> {
+pub fn decode_history(bytes: &[u8], address: u64, checksum: Checksum<'_>) -> Result<Vec<OnionExtent>> {
     let mut r = verify(bytes, address, checksum)?;
     r.signature(b"OWHS")?;
     r.version(1..=1)?;
@@ -108,7 +108,7 @@ pub fn decode_history(bytes: &[u8], address: u64, checksum: Checksum<'_>) -> Res
     }
     let mut places = Vec::new();
     for _ in 0..count {
-        places.push(Place::decode(&mut r)?);
+        places.push(OnionExtent::decode(&mut r)?);
         r.skip(4)?;
     }
     Ok(places)
@@ -159,7 +159,7 @@ mod tests {
             [&b"OHDH\x01\0\0\0\x20\0\0\0"[..], &[7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0], &[0; 4]]
                 .concat();
         let decoded = Header::decode(&header, &zero).unwrap();
-        assert_eq!(decoded, Header { original_eof: 7, history: Place { address: 9, len: 0x50 } });
+        assert_eq!(decoded, Header { original_eof: 7, history: OnionExtent { address: 9, len: 0x50 } });
         assert!((0..header.len()).all(|n| Header::decode(&header[..n], &zero).is_err()));
         let record = |offset: u64, count: u64| {
             let head =

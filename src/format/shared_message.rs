@@ -92,7 +92,7 @@ pub fn encode_table(indexes: &[IndexHeader], ctx: &Context) -> Vec<u8> {
 
 /// Location of one shared message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SharedMessagePlace {
     /// In the index's fractal heap.
     Heap {
         /// Number of messages that refer to it.
@@ -117,7 +117,7 @@ pub struct Record {
     /// lookup3 of the message.
     pub hash: u32,
     /// Location of the message.
-    pub place: Place,
+    pub place: SharedMessagePlace,
 }
 
 impl Record {
@@ -131,10 +131,10 @@ impl Record {
         let mut r = r.sub(Self::size(ctx))?;
         let (location, hash) = (r.u8()?, r.u32()?);
         let place = match location {
-            0 => Place::Heap { reference_count: r.u32()?, id: r.array()? },
+            0 => SharedMessagePlace::Heap { reference_count: r.u32()?, id: r.array()? },
             1 => {
                 r.skip(1)?;
-                Place::Header { message_type: r.u8()?, creation_index: r.u16()?, header: r.addr(ctx)? }
+                SharedMessagePlace::Header { message_type: r.u8()?, creation_index: r.u16()?, header: r.addr(ctx)? }
             }
             n => return Err(r.corrupt(format!("a message at location {n}"))),
         };
@@ -145,8 +145,8 @@ impl Record {
     pub fn encode(&self, w: &mut Writer, ctx: &Context) {
         let start = w.position();
         match &self.place {
-            Place::Heap { reference_count, id } => w.u8(0).u32(self.hash).u32(*reference_count).bytes(id),
-            Place::Header { message_type, creation_index, header } => {
+            SharedMessagePlace::Heap { reference_count, id } => w.u8(0).u32(self.hash).u32(*reference_count).bytes(id),
+            SharedMessagePlace::Header { message_type, creation_index, header } => {
                 w.u8(1).u32(self.hash).u8(0).u8(*message_type).u16(*creation_index).addr(*header, ctx)
             }
         };
@@ -219,7 +219,7 @@ mod tests {
             let list = decode_list(&FILE[start..], index.index, index, CTX).unwrap();
             let used = list_size(index.messages, CTX);
             assert_eq!(encode_list(&list, index.list_max, CTX)[..used], FILE[start..start + used]);
-            assert!(list.iter().any(|r| matches!(r.place, Place::Heap { .. })));
+            assert!(list.iter().any(|r| matches!(r.place, SharedMessagePlace::Heap { .. })));
             let more = IndexHeader { messages: 51, ..index.clone() };
             assert!(decode_list(&FILE[start..], index.index, &more, CTX).is_err());
         }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn record_forms() {
         assert_eq!(Record::size(CTX), 17);
-        let place = Place::Header { message_type: 3, creation_index: 4, header: Address(5) };
+        let place = SharedMessagePlace::Header { message_type: 3, creation_index: 4, header: Address(5) };
         let r = Record { hash: 6, place };
         let mut w = Writer::new();
         r.encode(&mut w, CTX);

@@ -13,7 +13,7 @@ use crate::connector::edit::Edit;
 use crate::connector::log::EditLog;
 pub use crate::connector::log::{CompactProgress, Compacted, LogPart, LogValue, LogVisitor};
 pub use crate::connector::new_file::{NewFile, SHARED_MESSAGES, Strategy};
-pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, Stamp, UsedDirectory, temporary_directory};
+pub use crate::connector::open::{ContainerPlace, Directory, Entry, Identity, Recognized, Stamp, UsedDirectory, temporary_directory};
 pub use crate::connector::open::{FileDriver, Found, ObjectError, Objects, Version};
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::open::{Resolved, host_path};
@@ -214,14 +214,14 @@ fn edit<T>(located: LocatedContainer, f: impl FnOnce(&dyn Connector, &dyn Edit) 
 
 /// Opens the container that is the file at `place`, with the caches of `shared`. The path of `spec`
 /// is for messages.
-pub fn open_in(spec: &MountSpec, place: &Place<'_>, shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {
+pub fn open_in(spec: &MountSpec, place: &ContainerPlace<'_>, shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {
     let options = OpenOptions { shared: Some(shared.clone()), ..spec.open_options() };
     let located = kinds::of(&spec.file).locate_in(place, &options)?;
     open_located(spec, LocatedContainer { located, options })
 }
 
 /// Locates the container that is the file at `place`. The path of `spec` is for messages.
-pub fn locate_in(spec: &MountSpec, place: &Place<'_>) -> Result<LocatedContainer, OpenError> {
+pub fn locate_in(spec: &MountSpec, place: &ContainerPlace<'_>) -> Result<LocatedContainer, OpenError> {
     let options = spec.open_options();
     Ok(LocatedContainer { located: kinds::of(&spec.file).locate_in(place, &options)?, options })
 }
@@ -244,7 +244,7 @@ pub fn recognize_bytes(driver: &dyn FileDriver, name: &Path) -> std::io::Result<
 }
 
 /// Whether the file at `place` is a container.
-pub fn recognize(place: &Place<'_>) -> std::io::Result<Recognized> {
+pub fn recognize(place: &ContainerPlace<'_>) -> std::io::Result<Recognized> {
     kinds::of(Path::new(place.name)).recognize(place)
 }
 

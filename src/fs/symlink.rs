@@ -21,7 +21,7 @@ const VERBATIM: &[u8] = b"/.h5dir/symlink/";
 
 /// Where a soft link is.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct SymlinkPlace<'a> {
     /// Names of the directory of the link, from the root of the mount.
     pub dir: &'a [Vec<u8>],
     /// Path of the mounted group in the file.
@@ -93,7 +93,7 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
 
 /// The soft link at `place` for the symbolic link `target`. `has_parent` is false if the names from
 /// the root of the mount lead to a file or a link, which has no `..`.
-pub fn stored(target: &[u8], place: Place<'_>, has_parent: &dyn Fn(&[Vec<u8>]) -> bool) -> SoftLink {
+pub fn stored(target: &[u8], place: SymlinkPlace<'_>, has_parent: &dyn Fn(&[Vec<u8>]) -> bool) -> SoftLink {
     if let Some(path) = outside(target, place.prefix).or_else(|| followed(target)) {
         return SoftLink { path, text: None };
     }
@@ -107,7 +107,7 @@ pub fn stored(target: &[u8], place: Place<'_>, has_parent: &dyn Fn(&[Vec<u8>]) -
 /// Path of what the relative symbolic link `target` leads to: relative if the target is, too, but
 /// for `.` and empty components, and absolute if it has `..`. `None`: that is not below the root of
 /// the mount, or has a name that no link is shown with.
-fn resolved(target: &[u8], Place { dir, prefix }: Place<'_>, has_parent: &dyn Fn(&[Vec<u8>]) -> bool) -> Option<Vec<u8>> {
+fn resolved(target: &[u8], SymlinkPlace { dir, prefix }: SymlinkPlace<'_>, has_parent: &dyn Fn(&[Vec<u8>]) -> bool) -> Option<Vec<u8>> {
     if target.first() == Some(&b'/') {
         return None;
     }
@@ -246,7 +246,7 @@ mod tests {
     /// `l` is a link.
     fn stored_in(target: &str, dir: &str, prefix: &str) -> (String, Option<String>) {
         let has_parent = |names: &[Vec<u8>]| names.iter().all(|n| n != b"l");
-        let link = stored(target.as_bytes(), Place { dir: &names(dir), prefix: &names(prefix) }, &has_parent);
+        let link = stored(target.as_bytes(), SymlinkPlace { dir: &names(dir), prefix: &names(prefix) }, &has_parent);
         let string = |bytes| String::from_utf8(bytes).unwrap();
         (string(link.path), link.text.map(string))
     }

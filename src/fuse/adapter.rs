@@ -6,7 +6,7 @@
 
 use super::apart::Apart;
 use super::busy_poll::BusyPoll;
-use super::event_loops::{EventLoops, Kind, Turn};
+use super::event_loops::{EventLoops, RequestKind, Turn};
 use super::guard::guard;
 use super::kernel::{CacheTimes, Kernel};
 use super::reply::{
@@ -65,12 +65,12 @@ impl Adapter {
     }
 
     /// Marks a request as being served until the result is dropped, after the answer.
-    fn turn(&self, kind: Kind) -> Option<Turn<'_>> {
+    fn turn(&self, kind: RequestKind) -> Option<Turn<'_>> {
         self.event_loops.as_ref().map(|event_loops| event_loops.turn(kind))
     }
 
     /// Serves a request that may have to wait: apart if no other event loop takes requests.
-    fn serve(&self, kind: Kind, request: impl FnOnce(&Served) + Send + 'static) {
+    fn serve(&self, kind: RequestKind, request: impl FnOnce(&Served) + Send + 'static) {
         let turn = self.turn(kind);
         if turn.as_ref().is_some_and(Turn::is_last) { self.apart(request) } else { request(&self.served) }
     }
@@ -120,7 +120,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         let (CacheTimes { absent: ttl, attr, .. }, is_volatile) = (self.served.times, || self.served.operations.is_volatile(ino(parent)));
         match guard("lookup", ino(parent), || self.served.operations.lookup(ino(parent), name.as_bytes())) {
             Ok(e) => reply.entry_with_ttls(
@@ -135,7 +135,7 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _req: &Request, n: INodeNo, nlookup: u64) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         let _ = guard("forget", ino(n), || {
             self.served.operations.forget(ino(n), nlookup);
             Ok(())
@@ -143,7 +143,7 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         match guard("getattr", ino(n), || self.served.operations.getattr(ino(n))) {
             Ok(attr) => reply.attr(&self.served.attr_time(&attr), &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
@@ -151,7 +151,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _req: &Request, n: INodeNo, reply: ReplyData) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         match guard("readlink", ino(n), || self.served.operations.readlink(ino(n))) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(errno(e)),
@@ -159,7 +159,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         let mode = self.served.open_mode(flags);
         if mode.write && !self.served.writable {
             return reply.error(fuser::Errno::EROFS);
@@ -191,7 +191,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.turn(Kind::Long);
+        let _turn = self.turn(RequestKind::Long);
         self.served.read(n, Handle(fh.0), offset, size, flags.0 & libc::O_DIRECT != 0, reply);
     }
 
@@ -206,7 +206,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         // Of a file that was written it may change all.
-        self.serve(Kind::Other, move |served| {
+        self.serve(RequestKind::Other, move |served| {
             let closed = guard("release", ino(n), || Ok(served.operations.release(ino(n), Handle(fh.0))));
             closed.into_iter().for_each(|invalidate| drop(served.invalidate(invalidate)));
             served.passthrough.released(n);
@@ -215,7 +215,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, _req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         let mut flags = FopenFlags::empty();
         // A listing may be cached as long as the names in it, unless names change.
         let kept =
@@ -228,7 +228,7 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let _turn = self.turn(Kind::Long);
+        let _turn = self.turn(RequestKind::Long);
         let mut count = 0;
         let result = guard("readdir", ino(n), || {
             self.served.operations.readdir(ino(n), Handle(fh.0), offset, &mut |e| {
@@ -246,7 +246,7 @@ impl Filesystem for Adapter {
     }
 
     fn readdirplus(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let _turn = self.turn(Kind::Long);
+        let _turn = self.turn(RequestKind::Long);
         let mut count = 0;
         let result = guard("readdirplus", ino(n), || {
             self.served.operations.readdirplus(ino(n), Handle(fh.0), offset, &mut |e| {
@@ -265,7 +265,7 @@ impl Filesystem for Adapter {
     }
 
     fn releasedir(&self, _req: &Request, n: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         let _ = guard("releasedir", ino(n), || {
             self.served.operations.releasedir(ino(n), Handle(fh.0));
             Ok(())
@@ -274,7 +274,7 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, _req: &Request, n: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         match guard("statfs", ino(n), || self.served.operations.statfs()) {
             Ok(s) => reply.statfs(s.blocks, s.free, s.free, s.files, 0, s.block_size, s.name_max, s.block_size),
             Err(e) => reply.error(errno(e)),
@@ -282,7 +282,7 @@ impl Filesystem for Adapter {
     }
 
     fn getxattr(&self, req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         // `ls -l` and `exec` ask for security.* and system.* of every file. After EOPNOTSUPP they
         // ask no more in this file system.
         if !name.as_bytes().starts_with(b"user.") {
@@ -296,12 +296,12 @@ impl Filesystem for Adapter {
     }
 
     fn listxattr(&self, _req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         reply_xattr(guard("listxattr", ino(n), || self.served.operations.listxattr(ino(n))), size, reply);
     }
 
     fn lseek(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let _turn = self.turn(Kind::Long);
+        let _turn = self.turn(RequestKind::Long);
         let whence = match whence {
             libc::SEEK_DATA => Whence::Data,
             libc::SEEK_HOLE => Whence::Hole,
@@ -322,20 +322,20 @@ impl Filesystem for Adapter {
     // After ENOSYS the kernel sends none of these requests again, and they succeed.
 
     fn flush(&self, _req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        self.serve(Kind::Long, move |served| served.change_and_wait("flush", n, reply, |o| o.flush(ino(n), Handle(fh.0))));
+        self.serve(RequestKind::Long, move |served| served.change_and_wait("flush", n, reply, |o| o.flush(ino(n), Handle(fh.0))));
     }
 
     fn fsync(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.serve(Kind::Long, move |served| served.change_and_wait("fsync", n, reply, |o| o.fsync(ino(n))));
+        self.serve(RequestKind::Long, move |served| served.change_and_wait("fsync", n, reply, |o| o.fsync(ino(n))));
     }
 
     fn fsyncdir(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.serve(Kind::Long, move |served| served.change_and_wait("fsyncdir", n, reply, |o| o.fsync(ino(n))));
+        self.serve(RequestKind::Long, move |served| served.change_and_wait("fsyncdir", n, reply, |o| o.fsync(ino(n))));
     }
 
     /// Sent only where the kernel does not check modes: in a mount that only root can use.
     fn access(&self, req: &Request, n: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let _turn = self.turn(Kind::Other);
+        let _turn = self.turn(RequestKind::Other);
         match guard("access", ino(n), || self.served.operations.getattr(ino(n))) {
             Ok(attr) if may(&attr, req.uid(), req.gid(), mask.bits()) => reply.ok(),
             Ok(_) => reply.error(fuser::Errno::EACCES),
@@ -397,7 +397,7 @@ impl Filesystem for Adapter {
     ) {
         let clears_set_id = size.is_some() && clears_set_id(req);
         let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid, clears_set_id };
-        self.serve(Kind::Change, move |served| match served.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
+        self.serve(RequestKind::Change, move |served| match served.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
             Ok(attr) => reply.attr(&served.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
         });
@@ -410,35 +410,35 @@ impl Filesystem for Adapter {
             return reply.error(refusal);
         }
         let (name, by) = (name.to_owned(), creator(req, mode));
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             served.reply_entry(served.change("mknod", parent, |o| o.mknod(ino(parent), name.as_bytes(), by)), reply);
         });
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let (name, by) = (name.to_owned(), creator(req, mode));
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             served.reply_entry(served.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes(), by)), reply);
         });
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             reply_empty(served.change("unlink", parent, |o| o.unlink(ino(parent), name.as_bytes())), reply);
         });
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             reply_empty(served.change("rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
         });
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (name, target, by) = (name.to_owned(), target.as_os_str().to_owned(), creator(req, 0o777));
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             let made = |o: &dyn Operations| o.symlink(ino(parent), name.as_bytes(), target.as_bytes(), by);
             served.reply_entry(served.change("symlink", parent, made), reply);
         });
@@ -446,7 +446,7 @@ impl Filesystem for Adapter {
 
     fn rename(&self, _req: &Request, p: INodeNo, name: &OsStr, new: INodeNo, new_name: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {
         let (name, new_name) = (name.to_owned(), new_name.to_owned());
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             let (from, to) = ((ino(p), name.as_bytes()), (ino(new), new_name.as_bytes()));
             reply_empty(served.change("rename", p, |o| o.rename(from, to, flags.bits())), reply);
         });
@@ -454,7 +454,7 @@ impl Filesystem for Adapter {
 
     fn link(&self, _req: &Request, n: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_owned();
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             served.reply_entry(served.change("link", n, |o| o.link(ino(n), ino(parent), name.as_bytes())), reply);
         });
     }
@@ -471,7 +471,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let turn = self.turn(if data.len() <= SMALL_WRITE_BYTES { Kind::Change } else { Kind::Long });
+        let turn = self.turn(if data.len() <= SMALL_WRITE_BYTES { RequestKind::Change } else { RequestKind::Long });
         if !self.served.writable {
             return reply.error(fuser::Errno::EROFS);
         }
@@ -488,7 +488,7 @@ impl Filesystem for Adapter {
 
     fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
         // Some change all of a dataset.
-        let kind = if name.as_bytes().starts_with(b"user.h5dir.") { Kind::Long } else { Kind::Change };
+        let kind = if name.as_bytes().starts_with(b"user.h5dir.") { RequestKind::Long } else { RequestKind::Change };
         let (name, value) = (name.to_owned(), value.to_vec());
         self.serve(kind, move |served| {
             reply_empty(served.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), &value, flags)), reply);
@@ -497,7 +497,7 @@ impl Filesystem for Adapter {
 
     fn removexattr(&self, _req: &Request, n: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             reply_empty(served.change("removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
         });
     }
@@ -507,14 +507,14 @@ impl Filesystem for Adapter {
         let clears_set_id = clears_set_id(req);
         let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, clears_set_id, ..self.served.open_mode(OpenFlags(flags)) };
         let exclusive = flags & libc::O_EXCL != 0;
-        self.serve(Kind::Change, move |served| {
+        self.serve(RequestKind::Change, move |served| {
             let made = served.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), by, mode, exclusive));
             served.reply_create(made, reply);
         });
     }
 
     fn fallocate(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
-        self.serve(Kind::Long, move |served| {
+        self.serve(RequestKind::Long, move |served| {
             reply_empty(served.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
         });
     }
@@ -533,7 +533,7 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let (from, to) = ((Handle(fh_in.0), offset_in), (Handle(fh_out.0), offset_out));
-        self.serve(Kind::Long, move |served| {
+        self.serve(RequestKind::Long, move |served| {
             match served.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_BYTES_MAX))) {
                 Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
                 // After EOPNOTSUPP the kernel reads and writes.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// A change that takes little time.
     Change,
     /// A request that may take long, or that several loops serve better at once.
@@ -40,7 +40,7 @@ const BUSY_REQUESTS: u64 = 1000;
 const NO_PARKING_AFTER_STUCK: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
-struct State {
+struct LoopCounts {
     /// Loops that have served a request.
     known: usize,
     /// Parked loops.
@@ -61,7 +61,7 @@ struct State {
     ended: bool,
 }
 
-impl State {
+impl LoopCounts {
     /// Known loops that take requests, now or soon.
     fn taking(&self) -> usize {
         self.known.saturating_sub(self.parked.saturating_sub(self.resuming)).saturating_sub(self.long)
@@ -74,7 +74,7 @@ pub struct EventLoops {
     loops: usize,
     /// How often a parked loop checks the others.
     check_interval: Duration,
-    state: Mutex<State>,
+    state: Mutex<LoopCounts>,
     resume: Condvar,
     busy_poll: BusyPoll,
 }
@@ -111,21 +111,21 @@ impl EventLoops {
     }
 
     /// This thread, a loop, serves a request until the result is dropped, after the answer.
-    pub fn turn(self: &Arc<Self>, kind: Kind) -> Turn<'_> {
+    pub fn turn(self: &Arc<Self>, kind: RequestKind) -> Turn<'_> {
         self.join();
         let mut state = self.state.lock();
         state.begun = state.begun.wrapping_add(1);
         state.serving = state.serving.saturating_add(1);
-        if kind == Kind::Long {
+        if kind == RequestKind::Long {
             state.changes = 0;
             self.begin_long(&mut state);
         }
         // Parked ones resume when this one blocks.
         let free = state.taking().saturating_add(self.fresh(&state)).saturating_add(state.parked.saturating_sub(state.resuming));
         // This one is among them unless its request is long.
-        let last = free == usize::from(kind != Kind::Long);
+        let last = free == usize::from(kind != RequestKind::Long);
         drop(state);
-        waiting::arm(kind != Kind::Long);
+        waiting::arm(kind != RequestKind::Long);
         Turn { event_loops: self, kind, last }
     }
 
@@ -146,7 +146,7 @@ impl EventLoops {
     }
 
     /// The request of this loop takes long: another loop takes requests.
-    fn begin_long(&self, state: &mut State) {
+    fn begin_long(&self, state: &mut LoopCounts) {
         LONG.set(true);
         state.long = state.long.saturating_add(1);
         if state.taking().saturating_add(self.fresh(state)) == 0 {
@@ -155,19 +155,19 @@ impl EventLoops {
     }
 
     /// Loops that have not served yet, and take requests as well.
-    fn fresh(&self, state: &State) -> usize {
+    fn fresh(&self, state: &LoopCounts) -> usize {
         self.loops.saturating_sub(state.known)
     }
 
     /// Calls a parked loop.
-    fn resume_one(&self, state: &mut State) {
+    fn resume_one(&self, state: &mut LoopCounts) {
         if state.parked > state.resuming {
             state.resuming = state.resuming.saturating_add(1);
             self.resume.notify_one();
         }
     }
 
-    fn end(&self, kind: Kind) {
+    fn end(&self, kind: RequestKind) {
         waiting::arm(false);
         let mut state = self.state.lock();
         state.serving = state.serving.saturating_sub(1);
@@ -176,7 +176,7 @@ impl EventLoops {
         }
         // This is the only known loop that takes requests.
         let last = state.parked > 0 && state.taking() < 2 && !state.ended;
-        if kind == Kind::Change {
+        if kind == RequestKind::Change {
             state.changes = state.changes.saturating_add(1);
             // Another known loop is left: when it ends, this one is notified.
             let many = state.changes >= PARK_AFTER_CHANGES && !state.ended && state.taking() >= 2 && !std::thread::panicking();
@@ -191,7 +191,7 @@ impl EventLoops {
     }
 
     /// Returns when this loop resumes.
-    fn park(&self, mut state: MutexGuard<'_, State>) {
+    fn park(&self, mut state: MutexGuard<'_, LoopCounts>) {
         state.parked = state.parked.saturating_add(1);
         while state.resuming == 0 && !state.ended {
             let (begun, polled) = (state.begun, self.busy_poll.requests());
@@ -218,7 +218,7 @@ impl EventLoops {
 #[derive(Debug)]
 pub struct Turn<'c> {
     event_loops: &'c Arc<EventLoops>,
-    kind: Kind,
+    kind: RequestKind,
     last: bool,
 }
 
@@ -250,7 +250,7 @@ mod tests {
     /// Loops that take requests from one queue, as those of a session do.
     struct Loops {
         event_loops: Arc<EventLoops>,
-        requests: Option<Sender<(Kind, Request)>>,
+        requests: Option<Sender<(RequestKind, Request)>>,
         threads: Vec<JoinHandle<()>>,
         idle: Arc<AtomicUsize>,
     }
@@ -258,7 +258,8 @@ mod tests {
     impl Loops {
         fn start(n: usize, check_interval: Duration) -> Self {
             let (event_loops, (requests, queue)) = (EventLoops::checking(n, check_interval, BusyPoll::new(false)), channel());
-            let (queue, idle): (Arc<Mutex<Receiver<(Kind, Request)>>>, _) = (Arc::new(Mutex::new(queue)), Arc::new(AtomicUsize::new(0)));
+            let (queue, idle): (Arc<Mutex<Receiver<(RequestKind, Request)>>>, _) =
+                (Arc::new(Mutex::new(queue)), Arc::new(AtomicUsize::new(0)));
             let serve = |_| {
                 let (event_loops, queue, idle) = (event_loops.clone(), queue.clone(), idle.clone());
                 std::thread::spawn(move || {
@@ -276,11 +277,11 @@ mod tests {
             Loops { event_loops, requests: Some(requests), threads, idle }
         }
 
-        fn send(&self, kind: Kind, f: impl FnOnce() + Send + 'static) {
+        fn send(&self, kind: RequestKind, f: impl FnOnce() + Send + 'static) {
             self.requests.as_ref().unwrap().send((kind, Box::new(f))).unwrap();
         }
 
-        fn call(&self, kind: Kind, f: impl FnOnce() + Send + 'static) {
+        fn call(&self, kind: RequestKind, f: impl FnOnce() + Send + 'static) {
             let (done, end) = channel();
             self.send(kind, move || {
                 f();
@@ -294,7 +295,7 @@ mod tests {
             let parked = || self.event_loops.state.lock().parked;
             let start = Instant::now();
             while parked() + 1 < self.threads.len() && start.elapsed() < Duration::from_secs(20) {
-                self.call(Kind::Change, || {});
+                self.call(RequestKind::Change, || {});
             }
             assert_eq!(parked() + 1, self.threads.len());
         }
@@ -312,7 +313,7 @@ mod tests {
     }
 
     /// A request that lasts until what is returned is set.
-    fn held(loops: &Loops, kind: Kind, before: impl FnOnce() + Send + 'static) -> Arc<AtomicBool> {
+    fn held(loops: &Loops, kind: RequestKind, before: impl FnOnce() + Send + 'static) -> Arc<AtomicBool> {
         let (go, (begun, begins)) = (Arc::new(AtomicBool::new(false)), channel());
         let end = go.clone();
         loops.send(kind, move || {
@@ -331,7 +332,7 @@ mod tests {
         for n in [2, 4, 16] {
             let loops = Loops::start(n, NEVER);
             loops.settle();
-            (0..1000).for_each(|_| loops.call(Kind::Change, || {}));
+            (0..1000).for_each(|_| loops.call(RequestKind::Change, || {}));
             assert_eq!(loops.event_loops.state.lock().parked, n - 1);
             assert!(loops.idle.load(Ordering::SeqCst) <= 1);
         }
@@ -340,10 +341,12 @@ mod tests {
     #[test]
     fn another_loop_resumes_for_long_requests_and_when_one_may_block() {
         let loops = Loops::start(3, NEVER);
-        for (kind, before) in [(Kind::Long, (|| {}) as fn()), (Kind::Change, waiting::may_wait), (Kind::Other, waiting::may_wait)] {
+        for (kind, before) in
+            [(RequestKind::Long, (|| {}) as fn()), (RequestKind::Change, waiting::may_wait), (RequestKind::Other, waiting::may_wait)]
+        {
             loops.settle();
             let (first, second) = (held(&loops, kind, before), held(&loops, kind, before));
-            loops.call(Kind::Other, || {});
+            loops.call(RequestKind::Other, || {});
             [first, second].iter().for_each(|go| go.store(true, Ordering::SeqCst));
         }
         loops.settle();
@@ -354,7 +357,7 @@ mod tests {
         // This thread is one of the loops.
         let event_loops = EventLoops::checking(3, NEVER, BusyPoll::new(false));
         let is_last = |kind| event_loops.turn(kind).is_last();
-        assert!(!is_last(Kind::Long) && !is_last(Kind::Change));
+        assert!(!is_last(RequestKind::Long) && !is_last(RequestKind::Change));
         std::thread::scope(|scope| {
             let hold = |kind, before: fn()| {
                 let ((begun, begins), (end, ends)) = (channel(), channel::<()>());
@@ -368,15 +371,15 @@ mod tests {
                 begins.recv().unwrap();
                 (end, thread)
             };
-            let (end, long) = hold(Kind::Long, || {});
-            assert!(!is_last(Kind::Long) && !is_last(Kind::Change));
-            let _blocked = hold(Kind::Change, waiting::may_wait);
-            for kind in [Kind::Long, Kind::Change, Kind::Other] {
+            let (end, long) = hold(RequestKind::Long, || {});
+            assert!(!is_last(RequestKind::Long) && !is_last(RequestKind::Change));
+            let _blocked = hold(RequestKind::Change, waiting::may_wait);
+            for kind in [RequestKind::Long, RequestKind::Change, RequestKind::Other] {
                 assert!(is_last(kind), "{kind:?}");
             }
             drop(end);
             long.join().unwrap();
-            assert!(!is_last(Kind::Long) && !is_last(Kind::Change));
+            assert!(!is_last(RequestKind::Long) && !is_last(RequestKind::Change));
         });
     }
 
@@ -384,9 +387,9 @@ mod tests {
     fn a_loop_that_blocks_without_notice_is_detected() {
         let loops = Loops::start(2, Duration::from_millis(200));
         loops.settle();
-        let go = held(&loops, Kind::Other, || {});
+        let go = held(&loops, RequestKind::Other, || {});
         // While it is stuck the other one does not park.
-        (0..200).for_each(|_| loops.call(Kind::Change, || {}));
+        (0..200).for_each(|_| loops.call(RequestKind::Change, || {}));
         assert_eq!(loops.event_loops.state.lock().parked, 0);
         go.store(true, Ordering::SeqCst);
     }
@@ -394,9 +397,9 @@ mod tests {
     #[test]
     fn loops_that_never_served_do_not_let_others_park() {
         let loops = Loops::start(2, NEVER);
-        let go = held(&loops, Kind::Long, || {});
+        let go = held(&loops, RequestKind::Long, || {});
         // The only known loop left does not park.
-        (0..200).for_each(|_| loops.call(Kind::Change, || {}));
+        (0..200).for_each(|_| loops.call(RequestKind::Change, || {}));
         assert_eq!(loops.event_loops.state.lock().parked, 0);
         go.store(true, Ordering::SeqCst);
     }

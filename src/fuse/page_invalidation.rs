@@ -40,7 +40,7 @@ struct Waiting {
 }
 
 #[derive(Default)]
-struct State {
+struct InvalidationQueue {
     /// Not begun yet.
     waiting: Vec<Waiting>,
     /// The thread is dropping pages.
@@ -51,7 +51,7 @@ struct State {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<InvalidationQueue>,
     more: Condvar,
 }
 

@@ -2,7 +2,7 @@
 
 use super::container::Container;
 use super::delta::Entry;
-use super::gc::state::State;
+use super::gc::state::GcState;
 use super::keys::{self, Key, pack_name};
 use super::limits::{
     BATCH_BYTES_MAX, CELLS_BYTES_MAX, DELTA_BYTES_MAX, DELTA_ENTRIES_MAX, HEADER_BYTES_MAX, NODE_BYTES_MAX, VALUE_BYTES_MAX,
@@ -109,7 +109,7 @@ fn records_with_long_deltas_are_read_a_few_at_a_time() {
 #[test]
 fn a_range_of_versions_costs_those_that_exist() {
     let (_, container) = created();
-    let mut state = State { accounted: 1, ..State::default() };
+    let mut state = GcState { accounted: 1, ..GcState::default() };
     assert!(state.catch_up(&container, 1 << 60).is_err());
     let mut snapshot = container.snapshot(None).unwrap();
     assert!(state.pass_to(&container, &mut snapshot, 1 << 60, &[].into(), &mut |_| Ok(())).is_err());

@@ -15,7 +15,7 @@
 use super::Store;
 use super::edit::{SECTOR_BYTES, failed};
 use crate::base::{Address, Error, Result};
-use crate::file::journal::{self, CommittedFile, Kind, Reason, StoredJournal};
+use crate::file::journal::{self, CommittedFile, JournalKind, Reason, StoredJournal};
 use crate::file::transaction::Transaction;
 use crate::file::{FileDriver, Identity, JournalPlace, WriteDriver, read_all};
 use crate::format::superblock::{Superblock, mark_bit};
@@ -92,7 +92,7 @@ pub fn clear_leftover(file: &Arc<dyn WriteDriver>, place: &dyn JournalPlace) -> 
     let io = failed("recover", Address(0));
     let owner = file.status().map_err(&io)?.identity;
     let Some(found) = place.open().map_err(&io)? else { return Ok(false) };
-    if let Kind::Armed(Some(other)) = journal::kind(&*found).map_err(&io)?
+    if let JournalKind::Armed(Some(other)) = journal::kind(&*found).map_err(&io)?
         && other != owner
     {
         let reason = format!(
@@ -165,7 +165,7 @@ pub fn is_of_session(place: &dyn JournalPlace, owner: Identity) -> Result<bool> 
     let mut named = [0; 16];
     let n = read_all(&*found, &mut named, journal::OWNER_AT).map_err(&io)?;
     let names_owner = n == named.len() && named == *[owner.device.to_le_bytes(), owner.inode.to_le_bytes()].as_flattened();
-    Ok(matches!(kind, Kind::Void | Kind::Armed(Some(_))) && names_owner)
+    Ok(matches!(kind, JournalKind::Void | JournalKind::Armed(Some(_))) && names_owner)
 }
 
 /// Checks that `journal` belongs to the marked superblock of `store`; returns the end of file that

@@ -2,7 +2,7 @@
 
 use crate::file::names::Listed;
 use crate::fs::open::{
-    self, Directory, Entry, FileDriver, Identity, LocatedContainer, OpenError, Place, Recognized, Shared, UsedDirectory,
+    self, ContainerPlace, Directory, Entry, FileDriver, Identity, LocatedContainer, OpenError, Recognized, Shared, UsedDirectory,
 };
 use crate::fs::types::Statfs;
 use crate::fs::{MountSpec, Operations};
@@ -153,7 +153,7 @@ impl Folder for Directory {
     }
 
     fn recognize(&self, name: &OsStr, entry: &Entry) -> io::Result<Recognized> {
-        open::recognize(&Place { directory: self, name, identity: entry.status.identity })
+        open::recognize(&ContainerPlace { directory: self, name, identity: entry.status.identity })
     }
 
     fn open(&self, name: &OsStr, entry: &Entry, flags: OFlag) -> io::Result<(Content, Entry)> {
@@ -166,10 +166,10 @@ impl Folder for Directory {
     }
 
     fn locate(&self, name: &OsStr, identity: Identity, spec: &MountSpec) -> Result<LocatedContainer, OpenError> {
-        open::locate_in(spec, &Place { directory: self, name, identity })
+        open::locate_in(spec, &ContainerPlace { directory: self, name, identity })
     }
 
     fn container(&self, name: &OsStr, identity: Identity, spec: &MountSpec, shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {
-        open::open_in(spec, &Place { directory: self, name, identity }, shared)
+        open::open_in(spec, &ContainerPlace { directory: self, name, identity }, shared)
     }
 }

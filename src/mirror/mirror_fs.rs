@@ -4,7 +4,7 @@ use super::containers::Containers;
 use super::control::{self, FILES};
 use super::files::Tree;
 use super::handles::{Handles, OpenHandle, What as OpenWhat};
-use super::node::{Key, Node, Place, Text, What};
+use super::node::{Key, MirrorPlace, Node, Text, What};
 use super::object_tree::ObjectTree;
 use super::spec::MirrorSpec;
 use super::table::{NodeTable, Wanted};
@@ -89,7 +89,7 @@ pub fn open(located: LocatedMirror) -> Result<Arc<dyn Operations>, OpenError> {
     let shared = Shared::new(tree.divide_cache(template.cache_bytes), template.threads, spec.open_max);
     let shared = shared.map_err(|source| OpenError::Engine { path: spec.root.clone(), source })?;
     let key = Key::Host { identity: entry.status.identity, original: false, container: false };
-    let place = Place { parent: None, name: Box::default() };
+    let place = MirrorPlace { parent: None, name: Box::default() };
     let nodes = NodeTable::new(Arc::new(Node::new(ROOT, key, What::Directory, false, place)));
     Ok(Arc::new(MirrorFs {
         containers: Containers::new(spec.clone(), root_path.clone(), shared),

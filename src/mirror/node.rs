@@ -105,7 +105,7 @@ const DEPTH_MAX: usize = 2048;
 
 /// Where a node is.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct MirrorPlace {
     /// Its directory; `None` at the root.
     pub parent: Option<Arc<Node>>,
     /// Name of the file in the tree, or in the container.
@@ -133,7 +133,7 @@ pub struct Node {
     /// Below `.h5dir/files`, where containers are files.
     pub original: bool,
     /// Where it is.
-    pub place: RwLock<Place>,
+    pub place: RwLock<MirrorPlace>,
     /// References that the kernel holds.
     pub refs: AtomicU64,
     /// Number in the container.
@@ -149,13 +149,13 @@ pub fn host_key(entry: &Entry, original: bool, what: &What) -> Key {
 
 impl Node {
     /// A node that is in no table yet.
-    pub fn new(ino: Ino, key: Key, what: What, original: bool, place: Place) -> Node {
+    pub fn new(ino: Ino, key: Key, what: What, original: bool, place: MirrorPlace) -> Node {
         let (refs, inner, opened) = Default::default();
         Node { ino, key: Mutex::new(key), what, original, place: RwLock::new(place), refs, inner, opened }
     }
 
     /// Where it is.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> MirrorPlace {
         self.place.read().clone()
     }
 
@@ -172,7 +172,7 @@ impl Node {
 
     /// It is `name` in `parent` now.
     pub fn put(&self, parent: &Arc<Node>, name: &[u8]) {
-        *self.place.write() = Place { parent: Some(parent.clone()), name: name.into() };
+        *self.place.write() = MirrorPlace { parent: Some(parent.clone()), name: name.into() };
     }
 
     /// Name of its file.
@@ -190,7 +190,7 @@ impl Node {
         let mut names = Vec::new();
         let mut at = self.clone();
         while !at.starts_paths() && names.len() < DEPTH_MAX {
-            let Place { parent, name } = at.place();
+            let MirrorPlace { parent, name } = at.place();
             names.push(name.into_vec());
             match parent {
                 Some(parent) => at = parent,

@@ -1,6 +1,6 @@
 //! The table of nodes that the kernel knows.
 
-use super::node::{Key, Node, Place, What};
+use super::node::{Key, MirrorPlace, Node, What};
 use crate::base::locks::Mutex;
 use crate::fs::open::Identity;
 use crate::fs::types::{Ino, ROOT};
@@ -67,7 +67,7 @@ impl NodeTable {
         if let Some(there) = maps.by_key.get(&key).filter(|there| same_kind(&there.what, &what)) {
             there.refs.fetch_add(1, Ordering::Relaxed);
             // Of several names the last one found is remembered.
-            let Place { parent: before, name: old } = there.place();
+            let MirrorPlace { parent: before, name: old } = there.place();
             let same = *old == *name && before.is_some_and(|p| p.ino == parent.ino);
             // A directory that was moved into itself meanwhile keeps its place, which is stale.
             if !same && !there.is_above(parent) {
@@ -80,7 +80,7 @@ impl NodeTable {
             ino = Ino(ino.0.wrapping_add(1));
         }
         let original = parent.original || matches!(key, Key::Host { original: true, .. });
-        let node = Arc::new(Node::new(ino, key, what, original, Place { parent: Some(parent.clone()), name: name.into() }));
+        let node = Arc::new(Node::new(ino, key, what, original, MirrorPlace { parent: Some(parent.clone()), name: name.into() }));
         node.refs.store(1, Ordering::Relaxed);
         maps.by_ino.insert(ino, node.clone());
         maps.by_key.insert(key, node.clone());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn table() -> (NodeTable, Arc<Node>) {
-        let place = Place { parent: None, name: Box::default() };
+        let place = MirrorPlace { parent: None, name: Box::default() };
         let root = Arc::new(Node::new(ROOT, host(0), What::Directory, false, place));
         (NodeTable::new(root.clone()), root)
     }

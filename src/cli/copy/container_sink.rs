@@ -7,7 +7,7 @@
 use super::sink::{Finished, KEPT_MODE_BITS, MARKER, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
 use crate::base::Error;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error};
-use crate::cli::side::{EXACT_VIEW, Kind, Meta};
+use crate::cli::side::{EXACT_VIEW, Meta, SideKind};
 use crate::cli::tree;
 use crate::fs::model::{ChunkStorage, Definition, ObjectModel, Original, StoredChunk, io_error};
 use crate::fs::{Changes, Creator, Entry, Errno, FsResult, Handle, Ino, OpenMode};
@@ -47,7 +47,7 @@ impl GroupDirectory {
     pub(super) fn open(container: &Arc<Container>, path: &[u8], rules: bool) -> io::Result<GroupDirectory> {
         let located = tree::locate(&*container.operations, path, true).map_err(error)?;
         let held = Arc::new(Held::new(container, located.attr.ino));
-        if container.meta_of(held.ino())?.kind != Kind::Directory {
+        if container.meta_of(held.ino())?.kind != SideKind::Directory {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
         }
         let path = tree::absolute(path);
@@ -89,7 +89,7 @@ impl GroupDirectory {
         moved
     }
 
-    fn file(&self, name: &[u8], held: Arc<Held>, state: State) -> ObjectFile {
+    fn file(&self, name: &[u8], held: Arc<Held>, state: NewFileName) -> ObjectFile {
         let (container, directory) = (self.container.clone(), self.held.clone());
         let (path, part) = (self.path.clone(), self.map);
         ObjectFile { container, directory, path, name: name.to_vec(), held, state, open: None, exact: false, part }
@@ -99,7 +99,7 @@ impl GroupDirectory {
     fn open_form(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>> {
         if new.exists {
             let held = self.hold(self.container.operations.lookup(self.held.ino(), new.name))?;
-            let mut file = self.file(new.name, held, State::Done);
+            let mut file = self.file(new.name, held, NewFileName::Done);
             // The size of a .npy file changes only while it is open.
             file.opened()?;
             file.resize(0)?;
@@ -108,7 +108,7 @@ impl GroupDirectory {
         let made = self.container.operations.create(self.held.ino(), new.name, creator(new.meta), WRITE, false).result;
         let (entry, opened) = made.map_err(error)?;
         let held = Arc::new(Held::new(&self.container, entry.attr.ino));
-        let mut file = self.file(new.name, held.clone(), State::Named);
+        let mut file = self.file(new.name, held.clone(), NewFileName::Named);
         file.open = Some((held, opened.handle));
         Ok(Box::new(file))
     }
@@ -143,7 +143,7 @@ impl GroupDirectory {
                 }
             }
         }
-        let file = self.file(new.name, held, State::Done);
+        let file = self.file(new.name, held, NewFileName::Done);
         let emptied = match model.is_elsewhere().map_err(|e| io_error(&e))? {
             false => file.resize(0),
             // Its bytes are not in the container, and stay until others replace them.
@@ -266,7 +266,7 @@ impl SinkDirectory for GroupDirectory {
         let temporary = if self.direct && !new.exists { None } else { Some(temporary_name()?) };
         let name = temporary.as_deref().unwrap_or(new.name);
         let held = self.hold(self.container.operations.mknod(self.held.ino(), name, creator(new.meta)).result)?;
-        Ok(Box::new(self.file(new.name, held, temporary.map_or(State::Named, State::Temporary))))
+        Ok(Box::new(self.file(new.name, held, temporary.map_or(NewFileName::Named, NewFileName::Temporary))))
     }
 
     fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, _owner: bool, exists: bool) -> io::Result<()> {
@@ -334,7 +334,7 @@ impl SinkDirectory for GroupDirectory {
 }
 
 /// Which name a file has that is being made.
-enum State {
+enum NewFileName {
     /// A temporary one.
     Temporary(Vec<u8>),
     /// Its own, and it is removed if it is not finished.
@@ -351,7 +351,7 @@ struct ObjectFile {
     path: Vec<u8>,
     name: Vec<u8>,
     held: Arc<Held>,
-    state: State,
+    state: NewFileName,
     /// The file that is written: itself, or its exact form.
     open: Option<(Arc<Held>, Handle)>,
     exact: bool,
@@ -378,7 +378,7 @@ impl ObjectFile {
     }
 
     fn exact_form(&self) -> io::Result<Arc<Held>> {
-        let name = if let State::Temporary(name) = &self.state { name } else { &self.name };
+        let name = if let NewFileName::Temporary(name) = &self.state { name } else { &self.name };
         let path = [EXACT_VIEW, &tree::join(&self.path, name)].concat();
         let found = tree::locate(&*self.container.operations, &path, false).map_err(error)?;
         Ok(Arc::new(Held::new(&self.container, found.attr.ino)))
@@ -391,9 +391,9 @@ impl Drop for ObjectFile {
             drop(self.container.operations.release(held.ino(), handle));
         }
         let name = match &self.state {
-            State::Temporary(name) => name,
-            State::Named => &self.name,
-            State::Done => return,
+            NewFileName::Temporary(name) => name,
+            NewFileName::Named => &self.name,
+            NewFileName::Done => return,
         };
         let _ = self.container.operations.unlink(self.directory.ino(), name).result;
     }
@@ -496,11 +496,11 @@ impl SinkFile for ObjectFile {
 
     fn finish(mut self: Box<Self>) -> io::Result<Finished> {
         self.end_content()?;
-        if let State::Temporary(temporary) = &self.state {
+        if let NewFileName::Temporary(temporary) = &self.state {
             let ino = self.directory.ino();
             self.container.operations.rename((ino, temporary), (ino, &self.name), 0).result.map_err(|e| naming(e, &self.name))?;
         }
-        self.state = State::Done;
+        self.state = NewFileName::Done;
         Ok(Finished::Object(self.held.clone()))
     }
 }
@@ -513,7 +513,7 @@ mod tests {
     use crate::fs::{MountSpec, open};
     use std::time::UNIX_EPOCH;
 
-    fn meta(kind: Kind) -> Meta {
+    fn meta(kind: SideKind) -> Meta {
         Meta { kind, perm: 0o644, uid: 0, gid: 0, size: 3, links: 1, identity: (0, 0), atime: UNIX_EPOCH, mtime: UNIX_EPOCH }
     }
 
@@ -542,7 +542,7 @@ mod tests {
         let (_dir, container) = container();
         for rules in [false, true] {
             let root = GroupDirectory::open(&container, b"/", rules).unwrap();
-            let meta = meta(Kind::Regular);
+            let meta = meta(SideKind::Regular);
             let new = |exists, typed| NewFile { name: b"d", meta: &meta, exists, typed, force: false, resize: false };
             let mut file = root.make_file(&new(false, false)).unwrap();
             file.write(0, b"abc").unwrap();
@@ -565,8 +565,8 @@ mod tests {
     fn links_are_stored_as_they_were_found() {
         let (_dir, container) = container();
         let root = GroupDirectory::open(&container, b"/", false).unwrap();
-        let a = root.make_directory(b"a", &meta(Kind::Directory)).unwrap();
-        let b = a.make_directory(b"b", &meta(Kind::Directory)).unwrap();
+        let a = root.make_directory(b"a", &meta(SideKind::Directory)).unwrap();
+        let b = a.make_directory(b"b", &meta(SideKind::Directory)).unwrap();
         let external = StoredLink::External { file: b"other.h5".to_vec(), object: b"/x".to_vec() };
         let all = [
             (&b"up"[..], StoredLink::Above(1)),
@@ -575,18 +575,18 @@ mod tests {
             (b"external", external),
         ];
         for (name, link) in &all {
-            b.make_link(name, &NewLink::Stored(link.clone()), &meta(Kind::Symlink), false, false).unwrap();
+            b.make_link(name, &NewLink::Stored(link.clone()), &meta(SideKind::Symlink), false, false).unwrap();
         }
         let found = ObjectSource::resolve(&container, b"/a/b", true).unwrap();
         for (name, link) in &all {
             assert_eq!(found.child(name).unwrap().stored_link().unwrap().as_ref(), Some(link), "{}", name.escape_ascii());
         }
         let too_far = NewLink::Stored(StoredLink::Above(3));
-        assert!(b.make_link(b"far", &too_far, &meta(Kind::Symlink), false, false).is_err());
+        assert!(b.make_link(b"far", &too_far, &meta(SideKind::Symlink), false, false).is_err());
         let other_class = NewLink::Stored(StoredLink::UserDefined(187));
-        assert!(b.make_link(b"ud", &other_class, &meta(Kind::Symlink), false, false).is_err());
+        assert!(b.make_link(b"ud", &other_class, &meta(SideKind::Symlink), false, false).is_err());
         let shared = NewLink::Group(found.held());
-        root.make_link(b"second", &shared, &meta(Kind::Directory), false, false).unwrap();
+        root.make_link(b"second", &shared, &meta(SideKind::Directory), false, false).unwrap();
         let second = ObjectSource::resolve(&container, b"/second", true).unwrap();
         let group = found.shared_group().unwrap();
         assert!(group.is_some() && second.shared_group().unwrap() == group);

@@ -12,7 +12,7 @@ use crate::base::escape::escaped_bytes;
 use crate::cli::failure::reason;
 use crate::cli::process;
 use crate::cli::side::container::{Container, Held, ObjectSource, error};
-use crate::cli::side::{DEFINED_XATTR, DEPTH_MAX, Kind, Meta, Source};
+use crate::cli::side::{DEFINED_XATTR, DEPTH_MAX, Meta, SideKind, Source};
 use crate::cli::{print_error, tree};
 use crate::fs::model::{Definition, Lost, ObjectModel, SharedGroup, StoredLink, io_error};
 use crate::fs::types::ROOT;
@@ -138,7 +138,7 @@ impl Copier {
         }
         self.current = path.to_vec();
         let kind = source.meta().kind;
-        self.report.begin_file(if kind == Kind::Regular { source.meta().size } else { 0 });
+        self.report.begin_file(if kind == SideKind::Regular { source.meta().size } else { 0 });
         let done = match self.copy_one(source, path, to, name, depth) {
             Ok(done) => done?,
             Err(e) => return self.failed(path, &e),
@@ -147,7 +147,7 @@ impl Copier {
             self.objects = self.objects.saturating_add(1);
             self.uncommitted.1 = self.uncommitted.1.saturating_add(1);
             // A directory is reported before what is in it.
-            if kind != Kind::Directory {
+            if kind != SideKind::Directory {
                 self.report.copied(path, kind);
             }
         }
@@ -171,14 +171,14 @@ impl Copier {
         }
         // A link is copied as it is between containers. A top directory may be named by a link.
         let into_container = to.as_object().is_some();
-        let stored = if into_container && source.meta().kind != Kind::Other { source.stored_link()? } else { None };
-        let stored = stored.filter(|_| depth > 0 || source.meta().kind == Kind::Symlink);
+        let stored = if into_container && source.meta().kind != SideKind::Other { source.stored_link()? } else { None };
+        let stored = stored.filter(|_| depth > 0 || source.meta().kind == SideKind::Symlink);
         match source.meta().kind {
             _ if stored.is_some() => self.copy_link(source, stored, to, name, found.as_ref()).map(Ok),
-            Kind::Symlink => self.copy_link(source, None, to, name, found.as_ref()).map(Ok),
-            Kind::Regular => self.copy_file(source, to, name, found.as_ref()).map(Ok),
-            Kind::Directory => self.copy_directory(source, path, to, name, found.as_ref(), depth),
-            Kind::Other => Err(io::Error::other("it is a device, pipe or socket")),
+            SideKind::Symlink => self.copy_link(source, None, to, name, found.as_ref()).map(Ok),
+            SideKind::Regular => self.copy_file(source, to, name, found.as_ref()).map(Ok),
+            SideKind::Directory => self.copy_directory(source, path, to, name, found.as_ref(), depth),
+            SideKind::Other => Err(io::Error::other("it is a device, pipe or socket")),
         }
     }
 
@@ -396,18 +396,18 @@ impl Copier {
         }
         if let Some(((first, copies), here)) = shared.and_then(|group| self.directories.get(&group)).zip(to.local_path())
             && *copies >= COPIES_MAX
-            && found.is_none_or(|there| there.kind == Kind::Symlink)
+            && found.is_none_or(|there| there.kind == SideKind::Symlink)
         {
             let link = NewLink::Target(relative(here, first));
             if self.manner.may_replace(source.meta(), found)? {
-                self.report.copied(path, Kind::Symlink);
+                self.report.copied(path, SideKind::Symlink);
                 to.make_link(name, &link, source.meta(), self.manner.owner, found.is_some())?;
             }
             return Ok(Ok(true));
         }
         if let Some(first) = shared.and_then(|group| self.groups.get(&group)).filter(|_| found.is_none()) {
             to.make_link(name, &NewLink::Group(first.clone()), source.meta(), self.manner.owner, false)?;
-            self.report.copied(path, Kind::Directory);
+            self.report.copied(path, SideKind::Directory);
             return Ok(Ok(true));
         }
         let model = match source.as_object().filter(|_| to.as_object().is_some()) {
@@ -418,7 +418,7 @@ impl Copier {
         let map = map.filter(|definition| matches!(definition, Definition::Map(_)));
         let meta = &self.manner.attributes(source.meta(), None);
         let below = match found {
-            Some(there) if there.kind != Kind::Directory => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+            Some(there) if there.kind != SideKind::Directory => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
             found => match (map, found) {
                 (Some(map), found) => to.make_map(name, &map, meta, found.is_some())?,
                 (None, None) => to.make_directory(name, meta)?,
@@ -433,7 +433,7 @@ impl Copier {
     fn note_directory(&mut self, path: &[u8], shared: Option<SharedGroup>, below: &Rc<dyn SinkDirectory>, new: bool) -> io::Result<()> {
         if new {
             self.made.insert(below.identity()?);
-            self.report.copied(path, Kind::Directory);
+            self.report.copied(path, SideKind::Directory);
             if let Some(identity) = self.new_top.take().filter(|_| below.local_path().is_some()) {
                 self.resume = Resume::begin(Some(identity), below)?;
             }

@@ -3,7 +3,7 @@
 use super::absent::AbsentDirectory;
 use super::copier::{COPIES_MAX, Copier, Stop};
 use super::sink::SinkDirectory;
-use crate::cli::side::{Kind, Meta, Source};
+use crate::cli::side::{Meta, SideKind, Source};
 use crate::fs::model::SharedGroup;
 use std::io;
 use std::rc::Rc;
@@ -19,10 +19,10 @@ impl Copier {
         depth: usize,
     ) -> io::Result<Result<bool, Stop>> {
         let below: Rc<dyn SinkDirectory> = match found {
-            Some(there) if there.kind != Kind::Directory => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+            Some(there) if there.kind != SideKind::Directory => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
             Some(_) => to.enter(name)?,
             None => {
-                self.report.copied(path, Kind::Directory);
+                self.report.copied(path, SideKind::Directory);
                 Rc::new(AbsentDirectory { is_local: to.local_path().is_some() })
             }
         };

@@ -3,7 +3,7 @@
 use super::bytes;
 use super::copier::Copier;
 use super::sink::{NewFile, SinkDirectory};
-use crate::cli::side::{Content, Kind, Meta};
+use crate::cli::side::{Content, Meta, SideKind};
 use std::io;
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ impl Copier {
             return Ok(());
         }
         if self.manner.dry_run {
-            self.report.copied(b"-", Kind::Regular);
+            self.report.copied(b"-", SideKind::Regular);
             return Ok(());
         }
         let meta = &self.manner.attributes(meta, found.as_ref());
@@ -39,7 +39,7 @@ impl Copier {
         }
         file.set_meta(meta, false)?;
         file.finish()?;
-        self.report.copied(b"-", Kind::Regular);
+        self.report.copied(b"-", SideKind::Regular);
         self.objects = self.objects.saturating_add(1);
         Ok(())
     }

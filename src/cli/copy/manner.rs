@@ -1,7 +1,7 @@
 //! How files are copied.
 
 use super::sink::PLAIN_MODE_BITS;
-use crate::cli::side::{Kind, Meta};
+use crate::cli::side::{Meta, SideKind};
 use crate::fs::model::Definition;
 use std::io;
 
@@ -76,8 +76,8 @@ impl Manner {
     pub(super) fn may_replace(&self, source: &Meta, found: Option<&Meta>) -> io::Result<bool> {
         match found {
             Some(_) if self.no_clobber => Ok(false),
-            Some(there) if there.kind == Kind::Directory => Err(io::Error::from_raw_os_error(libc::EISDIR)),
-            Some(there) if there.kind == Kind::Other => {
+            Some(there) if there.kind == SideKind::Directory => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            Some(there) if there.kind == SideKind::Other => {
                 Err(io::Error::other("the destination is a device, pipe or socket; use 'h5dir cat'"))
             }
             Some(there) => Ok(!self.is_current(source, there)),
@@ -88,7 +88,7 @@ impl Manner {
     /// Attributes of the copy of a file with those of `source`; `found`: those of the file that it
     /// replaces.
     pub(super) fn attributes(&self, source: &Meta, found: Option<&Meta>) -> Meta {
-        let perm = match found.filter(|found| found.kind == Kind::Regular) {
+        let perm = match found.filter(|found| found.kind == SideKind::Regular) {
             _ if self.owner => source.perm,
             // As with cp: what was private stays private.
             Some(found) => found.perm & PLAIN_MODE_BITS,

@@ -35,7 +35,7 @@ use super::side::argument::Argument;
 use super::side::container::{Container, ObjectSource};
 use super::side::local::{LocalSource, StandardInput};
 use super::side::opened;
-use super::side::{Kind, Meta, Source};
+use super::side::{Meta, SideKind, Source};
 use crate::base::escape::escaped_bytes;
 use crate::base::remote::{container_folder, container_url, is_container, is_url};
 use crate::cli::confine::Tree;
@@ -202,7 +202,7 @@ fn cannot(verb: &str, argument: &Argument, why: &io::Error) -> Failure {
 }
 
 /// The destination: a directory, and the name in it if it is no directory itself.
-struct Place {
+struct CopyDestination {
     directory: Rc<dyn SinkDirectory>,
     name: Option<Vec<u8>>,
 }
@@ -211,7 +211,7 @@ struct Place {
 struct Job {
     /// The sources; `None`: standard input.
     sources: Vec<Option<Box<dyn Source>>>,
-    place: Place,
+    place: CopyDestination,
     /// The container that is changed.
     container: Option<Arc<Container>>,
     /// What is copied, if the copy can be resumed.
@@ -279,14 +279,16 @@ impl Job {
             });
         }
         let (place, container) = match (destination, target) {
-            (Argument::Object { .. }, _) if absent => (Place { directory: Rc::new(AbsentDirectory { is_local: false }), name: None }, None),
+            (Argument::Object { .. }, _) if absent => {
+                (CopyDestination { directory: Rc::new(AbsentDirectory { is_local: false }), name: None }, None)
+            }
             (Argument::Object { path, .. }, _) => {
                 let container = containers.next().ok_or_else(|| Failure::new(Exit::General, "no container is open"))?;
                 let place = object_place(&container, path, ruled).map_err(|e| cannot("write", destination, &e))?;
                 // A copy that changes nothing closes nothing.
                 (place, (!args.dry_run).then_some(container))
             }
-            (_, Some((directory, name))) => (Place { directory: Rc::new(directory), name }, None),
+            (_, Some((directory, name))) => (CopyDestination { directory: Rc::new(directory), name }, None),
             (_, None) => return Err(Failure::new(Exit::Usage, "there is no destination").into()),
         };
         Ok(Job { sources: opened, place, container, identity: None })
@@ -379,9 +381,9 @@ fn local_place(path: &Path) -> io::Result<(LocalDirectory, Option<Vec<u8>>)> {
 }
 
 /// The destination `path` in `container`: an existing group, or its parent and a name.
-fn object_place(container: &Arc<Container>, path: &[u8], rules: bool) -> io::Result<Place> {
+fn object_place(container: &Arc<Container>, path: &[u8], rules: bool) -> io::Result<CopyDestination> {
     match GroupDirectory::open(container, path, rules) {
-        Ok(group) => return Ok(Place { directory: Rc::new(group), name: None }),
+        Ok(group) => return Ok(CopyDestination { directory: Rc::new(group), name: None }),
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {}
         Err(e) => return Err(e),
     }
@@ -389,14 +391,14 @@ fn object_place(container: &Arc<Container>, path: &[u8], rules: bool) -> io::Res
     let at = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
     let (parent, name) = (path.get(..at).unwrap_or_default(), path.get(at.saturating_add(1)..).unwrap_or_default());
     let parent = if parent.is_empty() { b"/" } else { parent };
-    Ok(Place { directory: Rc::new(GroupDirectory::open(container, parent, rules)?), name: Some(name.to_vec()) })
+    Ok(CopyDestination { directory: Rc::new(GroupDirectory::open(container, parent, rules)?), name: Some(name.to_vec()) })
 }
 
 /// Copies the sources to the place. Inner errors were printed.
 fn copy_all(
     copier: &mut Copier,
     opened: &[Option<Box<dyn Source>>],
-    place: &Place,
+    place: &CopyDestination,
     (sources, source): (&[Argument], Option<Vec<u8>>),
     destination: &Argument,
 ) -> Result<Result<(), Stop>, Failure> {
@@ -424,7 +426,7 @@ fn copy_all(
             (None, None) => return Err(Failure::new(Exit::Usage, "standard input has no name; name the destination")),
             (Some(source), Some(name)) => copier.copy(source.as_ref(), &path, directory, &name, 0),
             // The root, `.` or `..`: what is in it.
-            (Some(source), None) if source.meta().kind == Kind::Directory => copier.copy_top(source.as_ref(), &path, directory),
+            (Some(source), None) if source.meta().kind == SideKind::Directory => copier.copy_top(source.as_ref(), &path, directory),
             (Some(_), None) => return Err(Failure::new(Exit::Usage, format!("{} has no name", escaped_bytes(&path)))),
         };
         if let Err(stop) = done {
@@ -438,5 +440,5 @@ fn copy_all(
 fn input_meta() -> Meta {
     let now = SystemTime::now();
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-    Meta { kind: Kind::Regular, perm: 0o644, uid, gid, size: u64::MAX, links: 1, identity: (0, 0), atime: now, mtime: now }
+    Meta { kind: SideKind::Regular, perm: 0o644, uid, gid, size: u64::MAX, links: 1, identity: (0, 0), atime: now, mtime: now }
 }

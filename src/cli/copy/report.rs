@@ -3,7 +3,7 @@
 use crate::base::escape;
 use crate::cli::brief::size;
 use crate::cli::progress::Meter;
-use crate::cli::side::{DEPTH_MAX, Kind, Source};
+use crate::cli::side::{DEPTH_MAX, SideKind, Source};
 use crate::cli::text;
 use serde_json::json;
 use std::collections::HashSet;
@@ -82,7 +82,7 @@ impl Report {
 
     /// Prints that the file of `kind` at `path` of the source was copied. A closed standard output
     /// does not end the copy.
-    pub(super) fn copied(&mut self, path: &[u8], kind: Kind) {
+    pub(super) fn copied(&mut self, path: &[u8], kind: SideKind) {
         if self.lines == Lines::None {
             return;
         }
@@ -114,7 +114,7 @@ fn count(sources: &[Option<Box<dyn Source>>]) -> Option<u64> {
             }
             total = total.saturating_add(size_of(&*source));
             let group = source.as_object().and_then(|object| object.shared_group().ok().flatten());
-            if source.meta().kind == Kind::Directory && group.is_none_or(|group| shared.insert(group)) {
+            if source.meta().kind == SideKind::Directory && group.is_none_or(|group| shared.insert(group)) {
                 pending.extend(below(&*source)?.into_iter().map(|(_, child)| (depth.saturating_add(1), child)));
             }
         }
@@ -123,14 +123,14 @@ fn count(sources: &[Option<Box<dyn Source>>]) -> Option<u64> {
 }
 
 fn size_of(source: &dyn Source) -> u64 {
-    if source.meta().kind == Kind::Regular { source.meta().size } else { 0 }
+    if source.meta().kind == SideKind::Regular { source.meta().size } else { 0 }
 }
 
 /// What is in the directory `source`. `None`: it is too much to be counted.
 fn below(source: &dyn Source) -> Option<Vec<(usize, Box<dyn Source>)>> {
     /// Most names of a directory that are counted.
     const NAMES_MAX: usize = 10_000;
-    if source.meta().kind != Kind::Directory {
+    if source.meta().kind != SideKind::Directory {
         return Some(Vec::new());
     }
     let names = source.names().ok().filter(|names| names.len() <= NAMES_MAX)?;

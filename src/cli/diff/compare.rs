@@ -7,7 +7,7 @@ use crate::cli::failure::reason;
 use crate::cli::print_error;
 use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::ObjectSource;
-use crate::cli::side::{Content, DEPTH_MAX, FACT_PREFIX, Kind, Source};
+use crate::cli::side::{Content, DEPTH_MAX, FACT_PREFIX, SideKind, Source};
 use crate::cli::text;
 use crate::cli::tree::join;
 use crate::fs::model::{ElementBytes, ObjectModel, SharedGroup, StoredLink, io_error};
@@ -103,7 +103,7 @@ impl<'a> Comparison<'a> {
         for difference in &found {
             self.add(path, difference)?;
         }
-        if equal_kinds && left.meta().kind == Kind::Directory && (depth == 0 || self.scope.recursive) {
+        if equal_kinds && left.meta().kind == SideKind::Directory && (depth == 0 || self.scope.recursive) {
             match self.is_compared(left, right) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -143,7 +143,7 @@ impl<'a> Comparison<'a> {
             return Ok(false);
         }
         match (a, objects) {
-            (Kind::Symlink, _) => {
+            (SideKind::Symlink, _) => {
                 let (a, b) = (left.target()?, right.target()?);
                 if a != b {
                     found.push(Difference::values("target", text::name(&a), text::name(&b)));
@@ -158,7 +158,7 @@ impl<'a> Comparison<'a> {
                 if self.scope.xattrs {
                     compare_xattrs(left, right, found)?;
                 }
-                if a == Kind::Regular {
+                if a == SideKind::Regular {
                     self.compare_bytes(left, right, None, found)?;
                 }
                 Ok(true)
@@ -172,7 +172,7 @@ impl<'a> Comparison<'a> {
         let Some((a, b)) = left.model()?.zip(right.model()?) else {
             // A directory of HDF5 files has names only; another file of it, or a pair of a map, has
             // bytes only.
-            return if left.meta().kind == Kind::Regular { self.compare_bytes(left, right, None, found) } else { Ok(()) };
+            return if left.meta().kind == SideKind::Regular { self.compare_bytes(left, right, None, found) } else { Ok(()) };
         };
         let (differences, elements) = a.differences(&b, self.scope.storage).map_err(failed)?;
         found.extend(differences.into_iter().map(|difference| Difference {

@@ -16,7 +16,7 @@ use super::print_error;
 use super::side::argument::Argument;
 use super::side::container::{Container, ObjectSource};
 use super::side::local::LocalSource;
-use super::side::{Kind, Source, opened};
+use super::side::{SideKind, Source, opened};
 use super::tree;
 use crate::base::escape::escaped_bytes;
 use crate::config::resolve;
@@ -80,7 +80,7 @@ fn top(left: &dyn Source, sides: &[Argument; 2]) -> Vec<u8> {
         Argument::Object { path, .. } => Some(tree::absolute(path)),
         Argument::Standard | Argument::Local(_) => None,
     });
-    object.filter(|_| left.meta().kind != Kind::Directory).unwrap_or_else(|| b"/".to_vec())
+    object.filter(|_| left.meta().kind != SideKind::Directory).unwrap_or_else(|| b"/".to_vec())
 }
 
 /// Opens local files, then containers, after which the process is confined.

@@ -19,33 +19,33 @@ const DEPTH_MAX: usize = 2048;
 
 /// Where a directory of the view is.
 #[derive(Clone)]
-enum Place {
+enum WalkPlace {
     /// A directory of files, by its name.
     Host(Vec<u8>),
     /// A group of a file, by its path.
     Inside(Rc<[u8]>, Vec<u8>),
 }
 
-impl Place {
-    fn below(&self, name: &[u8]) -> Place {
+impl WalkPlace {
+    fn below(&self, name: &[u8]) -> WalkPlace {
         match self {
-            Place::Host(path) if path.ends_with(b"/") => Place::Host([path.as_slice(), name].concat()),
-            Place::Host(path) => Place::Host(tree::join(path, name)),
-            Place::Inside(file, path) => Place::Inside(file.clone(), tree::join(path, name)),
+            WalkPlace::Host(path) if path.ends_with(b"/") => WalkPlace::Host([path.as_slice(), name].concat()),
+            WalkPlace::Host(path) => WalkPlace::Host(tree::join(path, name)),
+            WalkPlace::Inside(file, path) => WalkPlace::Inside(file.clone(), tree::join(path, name)),
         }
     }
 
     fn text(&self) -> Vec<u8> {
         match self {
-            Place::Host(path) => path.clone(),
-            Place::Inside(file, path) => [file, b":".as_slice(), path].concat(),
+            WalkPlace::Host(path) => path.clone(),
+            WalkPlace::Inside(file, path) => [file, b":".as_slice(), path].concat(),
         }
     }
 }
 
 /// A file that a walk meets.
 struct Met<'a> {
-    place: Place,
+    place: WalkPlace,
     name: &'a [u8],
     attr: &'a Attr,
     /// A listing counted a reference to it.
@@ -58,7 +58,7 @@ struct Met<'a> {
 
 /// A directory that is being walked.
 struct Directory {
-    place: Place,
+    place: WalkPlace,
     ino: Ino,
     handle: Handle,
     /// Its object; `None`: it is a directory of files.
@@ -101,19 +101,19 @@ pub(super) fn walk(
 }
 
 /// Where `path` of the view of `file` is.
-fn place(operations: &dyn Operations, file: &[u8], path: &[u8]) -> FsResult<Place> {
+fn place(operations: &dyn Operations, file: &[u8], path: &[u8]) -> FsResult<WalkPlace> {
     let path = tree::absolute(path);
     if operations.model(crate::fs::types::ROOT).is_ok() {
-        return Ok(Place::Inside(file.into(), path));
+        return Ok(WalkPlace::Inside(file.into(), path));
     }
-    let mut place = Place::Host(file.to_vec());
+    let mut place = WalkPlace::Host(file.to_vec());
     let mut at = Vec::new();
     for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
         at = tree::join(&at, name);
         place = place.below(name);
         let attr = tree::locate(operations, &at, true)?.attr;
-        if let (Place::Host(file), true) = (&place, operations.model(attr.ino).is_ok()) {
-            place = Place::Inside(file.as_slice().into(), b"/".to_vec());
+        if let (WalkPlace::Host(file), true) = (&place, operations.model(attr.ino).is_ok()) {
+            place = WalkPlace::Inside(file.as_slice().into(), b"/".to_vec());
         }
     }
     Ok(place)
@@ -182,11 +182,11 @@ impl Walk<'_, '_> {
         let model = model.filter(|model| group.is_none() || depth == 0 || !model.is_external());
         let (place, depth) = match (place, &model) {
             // A file is a start of its own.
-            (Place::Host(file), Some(_)) if is_directory => (Place::Inside(file.into(), b"/".to_vec()), 0),
-            (Place::Host(_), _) if !is_directory => return Ok(false),
+            (WalkPlace::Host(file), Some(_)) if is_directory => (WalkPlace::Inside(file.into(), b"/".to_vec()), 0),
+            (WalkPlace::Host(_), _) if !is_directory => return Ok(false),
             (place, _) => (place, depth),
         };
-        if let Place::Inside(file, path) = &place {
+        if let WalkPlace::Inside(file, path) = &place {
             let name = if path == b"/" { b"" } else { name };
             let object = Object { operations: self.operations, file, path, group, name, attr, model: model.as_ref() };
             self.matches.take(&object, depth)?;
@@ -212,7 +212,7 @@ impl Walk<'_, '_> {
     }
 
     /// False for a group that was walked by another hard link.
-    fn is_first(&mut self, place: &Place, model: Option<&ObjectModel>) -> Result<bool, ViewError> {
+    fn is_first(&mut self, place: &WalkPlace, model: Option<&ObjectModel>) -> Result<bool, ViewError> {
         match model.map(ObjectModel::shared_group) {
             Some(Ok(Some(group))) => Ok(self.shared.insert(group)),
             Some(Err(e)) => {

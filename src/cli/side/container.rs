@@ -1,6 +1,6 @@
 //! Objects of a container as sources: its view, without a kernel.
 
-use super::{Content, EXACT_VIEW, FACT_MAX, FACT_PREFIX, Kind, Meta, Source};
+use super::{Content, EXACT_VIEW, FACT_MAX, FACT_PREFIX, Meta, SideKind, Source};
 use crate::cli::tree;
 use crate::fs::model::{ObjectModel, SharedGroup, StoredLink, StoredSource, io_error};
 use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, Whence};
@@ -28,9 +28,9 @@ impl Container {
     fn meta(&self, attr: &Attr) -> Meta {
         Meta {
             kind: match attr.kind {
-                FileKind::Directory => Kind::Directory,
-                FileKind::Regular => Kind::Regular,
-                FileKind::Symlink => Kind::Symlink,
+                FileKind::Directory => SideKind::Directory,
+                FileKind::Regular => SideKind::Regular,
+                FileKind::Symlink => SideKind::Symlink,
             },
             perm: attr.perm.into(),
             uid: attr.uid,

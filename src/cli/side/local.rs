@@ -1,6 +1,6 @@
 //! Local files as sources: by descriptors, without following symbolic links below the first name.
 
-use super::{Content, Kind, Meta, PIECE_BYTES, Source};
+use super::{Content, Meta, PIECE_BYTES, SideKind, Source};
 use crate::fs::open::Resolved;
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -25,10 +25,10 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::
 /// Attributes from `stat`.
 pub(crate) fn meta(stat: &FileStat) -> Meta {
     let kind = match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
-        SFlag::S_IFDIR => Kind::Directory,
-        SFlag::S_IFREG => Kind::Regular,
-        SFlag::S_IFLNK => Kind::Symlink,
-        _ => Kind::Other,
+        SFlag::S_IFDIR => SideKind::Directory,
+        SFlag::S_IFREG => SideKind::Regular,
+        SFlag::S_IFLNK => SideKind::Symlink,
+        _ => SideKind::Other,
     };
     Meta {
         kind,
@@ -85,9 +85,11 @@ impl LocalSource {
     fn at(directory: OwnedFd, name: &[u8]) -> io::Result<LocalSource> {
         let first = meta(&fstatat(&directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?);
         let flags = match first.kind {
-            Kind::Directory => DIRECTORY,
-            Kind::Regular => READ,
-            Kind::Symlink | Kind::Other => return Ok(LocalSource { descriptor: directory.into(), name: name.to_vec(), meta: first }),
+            SideKind::Directory => DIRECTORY,
+            SideKind::Regular => READ,
+            SideKind::Symlink | SideKind::Other => {
+                return Ok(LocalSource { descriptor: directory.into(), name: name.to_vec(), meta: first });
+            }
         };
         let opened = openat(&directory, name, flags, Mode::empty())?;
         // The name may lead to another file now.
@@ -127,14 +129,14 @@ impl Source for LocalSource {
     }
 
     fn open(&self) -> io::Result<Box<dyn Content>> {
-        if self.meta.kind != Kind::Regular {
-            return Err(io::Error::from_raw_os_error(if self.meta.kind == Kind::Directory { libc::EISDIR } else { libc::EINVAL }));
+        if self.meta.kind != SideKind::Regular {
+            return Err(io::Error::from_raw_os_error(if self.meta.kind == SideKind::Directory { libc::EISDIR } else { libc::EINVAL }));
         }
         Ok(Box::new(LocalContent { file: self.descriptor.clone() }))
     }
 
     fn xattr_names(&self) -> io::Result<Vec<Vec<u8>>> {
-        if !matches!(self.meta.kind, Kind::Regular | Kind::Directory) {
+        if !matches!(self.meta.kind, SideKind::Regular | SideKind::Directory) {
             return Ok(Vec::new());
         }
         let mut list = Vec::with_capacity(super::FACT_MAX.min(1 << 16) as usize);
@@ -146,7 +148,7 @@ impl Source for LocalSource {
     }
 
     fn xattr(&self, name: &[u8]) -> io::Result<Vec<u8>> {
-        if !matches!(self.meta.kind, Kind::Regular | Kind::Directory) {
+        if !matches!(self.meta.kind, SideKind::Regular | SideKind::Directory) {
             return Err(io::Error::from_raw_os_error(libc::ENODATA));
         }
         let mut value = Vec::with_capacity(1 << 16);

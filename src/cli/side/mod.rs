@@ -32,7 +32,7 @@ pub(crate) const DEFINED_XATTR: &[u8] = b"user.h5dir.defined";
 
 /// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SideKind {
     /// A directory or a group.
     Directory,
     /// A regular file or a dataset.
@@ -43,14 +43,14 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Kind {
+impl SideKind {
     /// Its name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Directory => "directory",
-            Kind::Regular => "file",
-            Kind::Symlink => "symlink",
-            Kind::Other => "special file",
+            SideKind::Directory => "directory",
+            SideKind::Regular => "file",
+            SideKind::Symlink => "symlink",
+            SideKind::Other => "special file",
         }
     }
 }
@@ -59,7 +59,7 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub(crate) struct Meta {
     /// Kind of file.
-    pub(crate) kind: Kind,
+    pub(crate) kind: SideKind,
     /// Permission bits (07777).
     pub(crate) perm: u32,
     /// Owner.

@@ -2,7 +2,7 @@
 
 use super::argument::Argument;
 use crate::base::remote::{is_prefix, is_url};
-use crate::fs::open::{self, Place, Recognized};
+use crate::fs::open::{self, ContainerPlace, Recognized};
 use std::path::Path;
 
 /// The root group of the container, file or directory `path`.
@@ -20,7 +20,7 @@ pub(crate) fn is_hdf5(path: &Path) -> bool {
 pub(crate) fn recognized(path: &Path) -> Option<Recognized> {
     let found = open::Resolved::file(path).ok()?;
     let entry = found.directory.entry(&found.name).ok()??;
-    let place = Place { directory: &found.directory, name: &found.name, identity: entry.status.identity };
+    let place = ContainerPlace { directory: &found.directory, name: &found.name, identity: entry.status.identity };
     entry.is_regular().then(|| open::recognize(&place).ok()).flatten()
 }
 

@@ -6,7 +6,7 @@
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::connector::native::kind::Hdf5File;
-use crate::connector::open::{ConfinedDir, ExternalPolicy, Kind, OpenOptions};
+use crate::connector::open::{ConfinedDir, ContainerKind, ExternalPolicy, OpenOptions};
 use crate::connector::shared::Shared;
 use crate::connector::{Connector, ObjectId};
 use crate::file::reader::Reader;

@@ -12,8 +12,8 @@ use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::new_file::NewFile;
 use crate::connector::open::{
-    Backing, ConfinedDir, ExternalPolicy, FreeSpace, Kind, Located, Objects, OpenContainer, OpenError, OpenOptions, Place, Recognized,
-    UsedDirectory, temporary_directory,
+    Backing, ConfinedDir, ContainerKind, ContainerPlace, ExternalPolicy, FreeSpace, Located, Objects, OpenContainer, OpenError,
+    OpenOptions, Recognized, UsedDirectory, temporary_directory,
 };
 use crate::connector::plan;
 use crate::connector::transactions::TransactionUse;
@@ -163,7 +163,7 @@ fn external_place(options: &OpenOptions, located: &LocatedStore) -> std::result:
     }
 }
 
-impl Kind for IodContainer {
+impl ContainerKind for IodContainer {
     fn claims(&self, target: &Path) -> bool {
         is_container(target)
     }
@@ -183,11 +183,11 @@ impl Kind for IodContainer {
         Ok(Box::new(located))
     }
 
-    fn locate_in(&self, _place: &Place<'_>, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
+    fn locate_in(&self, _place: &ContainerPlace<'_>, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
         Err(remote_error(&options.target, "a container is no file of a mirrored directory"))
     }
 
-    fn recognize(&self, _place: &Place<'_>) -> io::Result<Recognized> {
+    fn recognize(&self, _place: &ContainerPlace<'_>) -> io::Result<Recognized> {
         Ok(Recognized::Other)
     }
 

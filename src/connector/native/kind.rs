@@ -12,8 +12,8 @@ use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::new_file::NewFile;
 use crate::connector::open::{
-    Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory,
-    temporary_directory,
+    Backing, ContainerKind, ContainerPlace, ExternalPolicy, FreeSpace, Located, OpenContainer, OpenError, OpenOptions, Recognized,
+    UsedDirectory, temporary_directory,
 };
 use crate::connector::plan;
 use crate::connector::{Connector, DatasetSpec};
@@ -51,7 +51,7 @@ impl From<Status> for Backing {
     }
 }
 
-impl Kind for Hdf5File {
+impl ContainerKind for Hdf5File {
     fn claims(&self, _target: &Path) -> bool {
         true
     }
@@ -66,7 +66,7 @@ impl Kind for Hdf5File {
         located(host.map_err(io)?, options)
     }
 
-    fn locate_in(&self, place: &Place<'_>, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
+    fn locate_in(&self, place: &ContainerPlace<'_>, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
         let io = |source| OpenError::Open { path: options.target.clone(), source };
         let host = HostFile::open_in(place.directory, place.name).map_err(io)?;
         if host.identity() != place.identity {
@@ -75,7 +75,7 @@ impl Kind for Hdf5File {
         located(host, options)
     }
 
-    fn recognize(&self, place: &Place<'_>) -> std::io::Result<Recognized> {
+    fn recognize(&self, place: &ContainerPlace<'_>) -> std::io::Result<Recognized> {
         let file = PosixFile::from_file(place.directory.open_file(place.name, OFlag::O_RDONLY, Mode::empty())?)?;
         if file.status()?.identity != place.identity {
             return Err(std::io::Error::from_raw_os_error(libc::ESTALE));

@@ -7,7 +7,7 @@ use crate::file::paged::PagedFile;
 use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, read_all};
 use crate::filter::fletcher32::checksum;
-use crate::format::onion::{HEADER_BYTES, Header, NAME, Place, Revision, SIGNATURE, decode_history};
+use crate::format::onion::{HEADER_BYTES, Header, NAME, OnionExtent, Revision, SIGNATURE, decode_history};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ fn failed(e: io::Error) -> Error {
     Error::io("open", Address(0), &e)
 }
 
-fn read(file: &PosixFile, place: Place) -> Result<Vec<u8>> {
+fn read(file: &PosixFile, place: OnionExtent) -> Result<Vec<u8>> {
     let len = file.status().map_err(failed)?.len;
     if place.address.checked_add(place.len).is_none_or(|end| end > len) {
         return Err(Error::corrupt(NAME, Address(place.address), format!("{} bytes, and the file has {len}", place.len)));
@@ -56,7 +56,7 @@ pub(super) fn open(host: &HostFile, version: &VersionName) -> Result<Option<Arc<
             _ => Err(Error::refused(libc::ENOENT, "the file has no revisions: there is no onion file beside it")),
         };
     };
-    let header = Header::decode(&read(&onion, Place { address: 0, len: HEADER_BYTES })?, &checksum)?;
+    let header = Header::decode(&read(&onion, OnionExtent { address: 0, len: HEADER_BYTES })?, &checksum)?;
     let records = decode_history(&read(&onion, header.history)?, header.history.address, &checksum)?;
     let newest = records.len() as u64;
     let number = match version {

@@ -5,7 +5,9 @@ use crate::base::remote::is_url;
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::new_file::NewFile;
-use crate::connector::open::{FileDriver, Kind, Located, Objects, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory};
+use crate::connector::open::{
+    ContainerKind, ContainerPlace, FileDriver, Located, Objects, OpenContainer, OpenError, OpenOptions, Recognized, UsedDirectory,
+};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ fn only_read(path: &Path) -> OpenError {
     OpenError::Remote { path: path.to_owned(), message: "objects of object stores are only read; copy the file to this machine".into() }
 }
 
-impl Kind for RemoteHdf5File {
+impl ContainerKind for RemoteHdf5File {
     fn claims(&self, target: &Path) -> bool {
         is_url(target)
     }
@@ -30,11 +32,11 @@ impl Kind for RemoteHdf5File {
         located(options)
     }
 
-    fn locate_in(&self, _place: &Place<'_>, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
+    fn locate_in(&self, _place: &ContainerPlace<'_>, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
         Err(only_read(&options.target))
     }
 
-    fn recognize(&self, _place: &Place<'_>) -> io::Result<Recognized> {
+    fn recognize(&self, _place: &ContainerPlace<'_>) -> io::Result<Recognized> {
         Ok(Recognized::Other)
     }
 

@@ -41,7 +41,7 @@ fn charged_bytes(len: u64) -> u64 {
 pub(crate) struct Chunk {
     image: Image,
     bytes_read: AtomicU64,
-    /// True if the chunk is in `State::consumed`. Changed only under the cache's lock.
+    /// True if the chunk is in `CacheState::consumed`. Changed only under the cache's lock.
     is_consumed_listed: AtomicBool,
     /// Bytes of all unread chunks of the cache.
     unread: Arc<AtomicU64>,
@@ -118,7 +118,7 @@ enum Slot {
 /// Number of a cache within its memory, and key in the cache.
 type Key = (u32, CacheKey);
 
-struct State {
+struct CacheState {
     slots: LruCache<Key, Slot>,
     /// Keys of consumed chunks, oldest first; some may have been evicted.
     consumed: VecDeque<Key>,
@@ -127,7 +127,7 @@ struct State {
     bytes: u64,
 }
 
-impl State {
+impl CacheState {
     fn mark_consumed(&mut self, key: Key, chunk: &Chunk) {
         if chunk.is_consumed_listed.swap(true, Ordering::Relaxed) {
             return;
@@ -183,7 +183,7 @@ pub(crate) struct Counters {
 
 /// Memory of one or more caches.
 struct Memory {
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
     budget: AtomicU64,
     unread: Arc<AtomicU64>,
     /// Number of the next cache.
@@ -283,7 +283,7 @@ impl ChunkCache {
     /// Creates a cache of `budget` bytes that evicts to a temporary file of at most
     /// `disk_cache_bytes`.
     pub(crate) fn new(budget: u64, disk_cache_bytes: u64) -> Self {
-        let state = State { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 };
+        let state = CacheState { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 };
         let memory = Memory { state: Mutex::new(state), budget: AtomicU64::new(budget), unread: Arc::default(), next: AtomicU32::new(1) };
         ChunkCache { memory: Arc::new(memory), number: 0, disk_cache: DiskCache::new(disk_cache_bytes), counters: Arc::default() }
     }
@@ -449,7 +449,7 @@ impl ChunkCache {
     }
 
     /// Makes the chunk `key`, which has no slot, one that is being decoded.
-    fn reserve_slot(&self, state: &mut State, key: Key, size: u64, victims: &mut Vec<(Key, Arc<Chunk>)>) -> Reservation<'_> {
+    fn reserve_slot(&self, state: &mut CacheState, key: Key, size: u64, victims: &mut Vec<(Key, Arc<Chunk>)>) -> Reservation<'_> {
         let size = charged_bytes(size);
         let keep = size <= self.budget();
         if keep {
@@ -475,7 +475,7 @@ impl ChunkCache {
 
     /// Evicts ready chunks until `size` more bytes fit: consumed ones, then the least recently
     /// used.
-    fn make_room(&self, state: &mut State, size: u64) -> Vec<(Key, Arc<Chunk>)> {
+    fn make_room(&self, state: &mut CacheState, size: u64) -> Vec<(Key, Arc<Chunk>)> {
         let mut victims = Vec::new();
         let mut loading = Vec::new();
         let budget = self.budget();

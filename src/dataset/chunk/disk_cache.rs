@@ -22,7 +22,7 @@ const CHUNK_MIN_BYTES: u64 = 4096;
 const CHUNKS_MAX: usize = 1 << 18;
 
 #[derive(Default)]
-struct State {
+struct RingState {
     file: Option<std::sync::Arc<File>>,
     /// A temporary file could not be created or written; the cache stays empty.
     failed: bool,
@@ -39,7 +39,7 @@ struct State {
 
 /// Ring of evicted chunks in a temporary file.
 pub(crate) struct DiskCache {
-    state: Mutex<State>,
+    state: Mutex<RingState>,
     capacity: u64,
     /// Capacity less the space of other temporary files, bytes.
     limit: AtomicU64,
@@ -48,7 +48,7 @@ pub(crate) struct DiskCache {
 impl DiskCache {
     /// A cache of at most `capacity` bytes; 0 turns it off. The first entry creates the file.
     pub(crate) fn new(capacity: u64) -> Self {
-        DiskCache { state: Mutex::new(State::default()), capacity, limit: AtomicU64::new(capacity) }
+        DiskCache { state: Mutex::new(RingState::default()), capacity, limit: AtomicU64::new(capacity) }
     }
 
     /// Limits the file to `bytes` (at most the capacity). Drops a longer file and all entries.
@@ -56,7 +56,7 @@ impl DiskCache {
         self.limit.store(bytes.min(self.capacity), Ordering::Release);
         let mut state = self.state.lock();
         if state.len > bytes {
-            *state = State { failed: state.failed, ..State::default() };
+            *state = RingState { failed: state.failed, ..RingState::default() };
         }
     }
 
@@ -80,7 +80,7 @@ impl DiskCache {
         if let Err(e) = file.write_all_at(bytes, offset) {
             tracing::warn!("cannot write the temporary file of the disk cache: {e}; evicted chunks will be decoded again");
             let mut state = self.state.lock();
-            *state = State { failed: true, ..State::default() };
+            *state = RingState { failed: true, ..RingState::default() };
             return;
         }
         // Published after the write: readers may read every entry they find.

@@ -4,7 +4,7 @@ use super::records::Records;
 use super::traits::{ChunkIndex, Place, Visit};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
-use crate::format::btree1::{ChunkKey, Kind, NAME, Node};
+use crate::format::btree1::{Btree1Kind, ChunkKey, NAME, Node};
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::{Store, extent};
 use crate::structures::btree1;
@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 
 pub(super) struct Index {
     root: Address,
-    kind: Kind,
+    kind: Btree1Kind,
     grid: ChunkGrid,
 }
 
@@ -26,7 +26,7 @@ impl Index {
             return Err(Error::corrupt(NAME, root, "chunks of 4 GiB in an index of 32-bit sizes"));
         }
         let dims = u8::try_from(grid.rank().saturating_add(1)).map_err(|_| Error::limit(NAME, root, "rank"))?;
-        Ok(Index { root, kind: Kind::Chunk { dims }, grid })
+        Ok(Index { root, kind: Btree1Kind::Chunk { dims }, grid })
     }
 
     /// Order of key `i` relative to the chunk that begins at `origin`.

@@ -11,7 +11,7 @@ use crate::dataset::creation::{CreateLayout, NewLayout, Records};
 type Opener = fn(&mut Parts<'_>) -> Result<Option<Box<dyn Layout>>>;
 
 /// A storage layout.
-struct Kind {
+struct LayoutKind {
     /// Name in `user.h5dir.layout`.
     name: &'static str,
     open: Opener,
@@ -20,16 +20,16 @@ struct Kind {
 }
 
 /// All layouts. The first one that fits the message is used.
-const LAYOUTS: [Kind; 7] = [
+const LAYOUTS: [LayoutKind; 7] = [
     // An anchor looks like a dataset of another layout.
-    Kind { name: log::NAME, open: log::open, create: log::Create::DEFAULT },
-    Kind { name: compact::NAME, open: compact::open, create: &compact::Create },
-    Kind { name: external::NAME, open: external::open, create: &external::Create },
-    Kind { name: contiguous::NAME, open: contiguous::open, create: &contiguous::Create },
-    Kind { name: chunked::NAME, open: chunked::open, create: &chunked::Create },
+    LayoutKind { name: log::NAME, open: log::open, create: log::Create::DEFAULT },
+    LayoutKind { name: compact::NAME, open: compact::open, create: &compact::Create },
+    LayoutKind { name: external::NAME, open: external::open, create: &external::Create },
+    LayoutKind { name: contiguous::NAME, open: contiguous::open, create: &contiguous::Create },
+    LayoutKind { name: chunked::NAME, open: chunked::open, create: &chunked::Create },
     // Opened as chunked: the chunk format makes the difference.
-    Kind { name: chunked::SPARSE, open: |_| Ok(None), create: chunked::DEFAULT_SPARSE },
-    Kind { name: virtual_::NAME, open: virtual_::open, create: &virtual_::Create },
+    LayoutKind { name: chunked::SPARSE, open: |_| Ok(None), create: chunked::DEFAULT_SPARSE },
+    LayoutKind { name: virtual_::NAME, open: virtual_::open, create: &virtual_::Create },
 ];
 
 /// Opens the layout of a dataset. Errors: a message of unknown class, or one that contradicts the
@@ -48,7 +48,7 @@ pub(crate) fn open(mut parts: Parts<'_>) -> Result<Box<dyn Layout>> {
 pub(crate) fn named(name: &str, profile: Option<&str>) -> Result<&'static dyn CreateLayout> {
     let no_profile = |p: &str| Error::refused(libc::EINVAL, format!("layout {name} has no profile {p}"));
     match LAYOUTS.iter().find(|l| l.name == name) {
-        Some(Kind { create, .. }) => match profile {
+        Some(LayoutKind { create, .. }) => match profile {
             Some(profile) => create.with_profile(profile).ok_or_else(|| no_profile(profile)),
             None => Ok(*create),
         },

@@ -22,7 +22,7 @@ fn round_trip_and_damage() {
     let bytes = journal().encode();
     let found = verified(bytes.clone(), 2048).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((found.root(), found.nonce(), &found.marked, &found.settled), (512, Some(77), &vec![1; 512], &vec![2; 512]));
-    assert_eq!(kind(&GrowingFile::new(bytes.clone())).unwrap(), Kind::Armed(Some(OWNER)));
+    assert_eq!(kind(&GrowingFile::new(bytes.clone())).unwrap(), JournalKind::Armed(Some(OWNER)));
     // The place of a record of free space has a checksum of its own.
     for i in 0..bytes.len() - PLACE_LEN {
         assert!(verified(bytes[..i].to_vec(), 2048).is_err(), "cut to {i}");
@@ -103,15 +103,15 @@ fn a_journal_that_is_used_again_is_noticed() {
 fn what_a_file_at_its_name_is() {
     let kind = |bytes: Vec<u8>| kind(&GrowingFile::new(bytes)).unwrap();
     let armed = journal().encode();
-    assert_eq!(kind(void_head(OWNER)), Kind::Void);
-    assert_eq!([kind(Vec::new()), kind(vec![0; 4096]), kind(armed[..20].to_vec())], [Kind::Void; 3]);
+    assert_eq!(kind(void_head(OWNER)), JournalKind::Void);
+    assert_eq!([kind(Vec::new()), kind(vec![0; 4096]), kind(armed[..20].to_vec())], [JournalKind::Void; 3]);
     // Storage was reserved, and neither the head nor the length of the journal was durable.
-    assert_eq!([kind(vec![0; 512 << 10]), kind(vec![0; (3 << 20) + 7])], [Kind::Void; 2]);
-    assert_eq!(kind([vec![0; 3 << 20], vec![1]].concat()), Kind::Other);
-    assert_eq!([kind(b"text of the user".to_vec()), kind([vec![0; 99], vec![1]].concat())], [Kind::Other; 2]);
-    assert_eq!(kind([MAGIC.as_slice(), &4u32.to_le_bytes(), &[0; 100]].concat()), Kind::Other);
+    assert_eq!([kind(vec![0; 512 << 10]), kind(vec![0; (3 << 20) + 7])], [JournalKind::Void; 2]);
+    assert_eq!(kind([vec![0; 3 << 20], vec![1]].concat()), JournalKind::Other);
+    assert_eq!([kind(b"text of the user".to_vec()), kind([vec![0; 99], vec![1]].concat())], [JournalKind::Other; 2]);
+    assert_eq!(kind([MAGIC.as_slice(), &4u32.to_le_bytes(), &[0; 100]].concat()), JournalKind::Other);
     let old = [MAGIC.as_slice(), &1u32.to_le_bytes(), &[0; 100]].concat();
-    assert_eq!((kind(old), kind(armed)), (Kind::Armed(None), Kind::Armed(Some(OWNER))));
+    assert_eq!((kind(old), kind(armed)), (JournalKind::Armed(None), JournalKind::Armed(Some(OWNER))));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_journal_names_the_record_of_free_space() {
     assert_eq!(named(&file.bytes(), OWNER), place);
     let file = GrowingFile::new(void_head(OWNER));
     set_free_record(&file, place).unwrap();
-    assert_eq!((named(&file.bytes(), OWNER), kind(&file).unwrap()), (place, Kind::Void));
+    assert_eq!((named(&file.bytes(), OWNER), kind(&file).unwrap()), (place, JournalKind::Void));
     set_free_record(&file, None).unwrap();
     assert_eq!(named(&file.bytes(), OWNER), None);
 }

@@ -147,7 +147,7 @@ impl Drop for Due {
 
 /// Where a block is.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum BlockPlace {
     /// In memory.
     Ready(Block),
     /// In a transfer under way.
@@ -158,7 +158,7 @@ pub(super) enum Place {
 
 /// Blocks in memory and transfers under way.
 pub(super) struct BlockCache {
-    state: Mutex<State>,
+    state: Mutex<CachedBlocks>,
     budget: Budget,
     piece: u64,
 }
@@ -198,18 +198,18 @@ impl Budget {
     }
 }
 
-struct State {
+struct CachedBlocks {
     metadata: LruCache<u64, Block>,
     data: LruCache<u64, Block>,
     arriving: HashMap<u64, Arc<Transfer>>,
 }
 
-impl State {
-    fn find(&mut self, number: u64) -> Place {
+impl CachedBlocks {
+    fn find(&mut self, number: u64) -> BlockPlace {
         if let Some(block) = self.metadata.get(&number).or_else(|| self.data.get(&number)) {
-            return Place::Ready(block.clone());
+            return BlockPlace::Ready(block.clone());
         }
-        self.arriving.get(&number).map_or(Place::Missing, |transfer| Place::Arriving(transfer.clone()))
+        self.arriving.get(&number).map_or(BlockPlace::Missing, |transfer| BlockPlace::Arriving(transfer.clone()))
     }
 
     /// True if a transfer that has not failed brings the block. One that was abandoned stays in the
@@ -249,7 +249,7 @@ impl State {
 impl BlockCache {
     /// A cache with a share of `budget`; a transfer has at most `piece` blocks.
     pub(super) fn new(budget: &Budget, piece: u64) -> BlockCache {
-        let state = State { metadata: LruCache::unbounded(), data: LruCache::unbounded(), arriving: HashMap::new() };
+        let state = CachedBlocks { metadata: LruCache::unbounded(), data: LruCache::unbounded(), arriving: HashMap::new() };
         BlockCache { state: Mutex::new(state), budget: budget.joined(), piece: piece.max(1) }
     }
 
@@ -264,16 +264,16 @@ impl BlockCache {
     }
 
     /// Places of `blocks`.
-    pub(super) fn find(&self, blocks: Range<u64>) -> Vec<Place> {
+    pub(super) fn find(&self, blocks: Range<u64>) -> Vec<BlockPlace> {
         let mut state = self.state.lock();
-        let is_failed = |place: &Place| matches!(place, Place::Arriving(transfer) if transfer.has_failed());
-        let find = |number| Some(state.find(number)).filter(|place| !is_failed(place)).unwrap_or(Place::Missing);
+        let is_failed = |place: &BlockPlace| matches!(place, BlockPlace::Arriving(transfer) if transfer.has_failed());
+        let find = |number| Some(state.find(number)).filter(|place| !is_failed(place)).unwrap_or(BlockPlace::Missing);
         blocks.map(find).collect()
     }
 
     /// Places of `blocks`, none of which is missing afterwards, and the transfers to start for that
     /// and for `extra`.
-    pub(super) fn claim(&self, blocks: Range<u64>, extra: &[(Range<u64>, Use)], used: Use) -> (Vec<Place>, Vec<Due>) {
+    pub(super) fn claim(&self, blocks: Range<u64>, extra: &[(Range<u64>, Use)], used: Use) -> (Vec<BlockPlace>, Vec<Due>) {
         let mut state = self.state.lock();
         let mut started = Vec::new();
         // Extra ranges come first: one GET may bring both.
@@ -328,7 +328,7 @@ impl Drop for BlockCache {
 }
 
 /// Evicts blocks above `budget`; each use keeps half of it, if both need it.
-fn trim(state: &mut State, budget: u64) {
+fn trim(state: &mut CachedBlocks, budget: u64) {
     while (state.metadata.len() as u64).saturating_add(state.data.len() as u64) > budget {
         let from_data = state.data.len() as u64 > budget / 2 || state.metadata.len() as u64 <= budget / 2;
         let lru = if from_data { &mut state.data } else { &mut state.metadata };
@@ -352,14 +352,14 @@ mod tests {
         cache.insert(3, block(3), Use::Metadata);
         let (places, started) = cache.claim(0..6, &[], Use::Metadata);
         assert_eq!((started.len(), started[0].blocks.clone()), (1, 0..6));
-        assert!(matches!(places[3], Place::Ready(_)) && matches!(places[5], Place::Arriving(_)));
+        assert!(matches!(places[3], BlockPlace::Ready(_)) && matches!(places[5], BlockPlace::Arriving(_)));
         // What is under way is not started again.
         let (_, again) = cache.claim(4..8, &[], Use::Metadata);
         assert_eq!((again.len(), again[0].blocks.clone()), (1, 6..8));
         let (_, long) = cache.claim(20..60, &[], Use::Data);
         assert_eq!(long.iter().map(|t| t.blocks.clone()).collect::<Vec<_>>(), [20..36, 36..52, 52..60]);
         cache.land(&started[0]);
-        assert!(matches!(cache.find(0..1)[0], Place::Missing));
+        assert!(matches!(cache.find(0..1)[0], BlockPlace::Missing));
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         let cache = BlockCache::new(&Budget::new(100), 16);
         let (places, started) = cache.claim(5..6, &[(0..16, Use::Metadata)], Use::Metadata);
         assert_eq!((places.len(), started.len(), started[0].blocks.clone()), (1, 1, 0..16));
-        assert!(matches!(places[0], Place::Arriving(_)));
+        assert!(matches!(places[0], BlockPlace::Arriving(_)));
     }
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
     fn a_transfer_that_is_dropped_ends_with_an_error() {
         let cache = BlockCache::new(&Budget::new(100), 16);
         let (places, started) = cache.claim(0..2, &[], Use::Data);
-        let Place::Arriving(transfer) = places[1].clone() else { panic!("not arriving") };
+        let BlockPlace::Arriving(transfer) = places[1].clone() else { panic!("not arriving") };
         let reader = std::thread::spawn(move || transfer.wait(1).unwrap_err().errno);
         let task = std::thread::spawn(move || {
             let due = started;
@@ -397,13 +397,13 @@ mod tests {
         });
         assert!(task.join().is_err());
         assert_eq!(reader.join().unwrap(), libc::EIO);
-        assert!(matches!(cache.find(1..2)[0], Place::Missing), "it is fetched again");
+        assert!(matches!(cache.find(1..2)[0], BlockPlace::Missing), "it is fetched again");
         let (again, started) = cache.claim(0..2, &[], Use::Data);
         started[0].push(&vec![1; 2 * BLOCK_BYTES as usize], &mut |_, _| ());
         started[0].finish(Ok(()), &mut |_, _| ());
-        assert!(matches!(&again[1], Place::Arriving(transfer) if transfer.wait(1).is_ok()));
+        assert!(matches!(&again[1], BlockPlace::Arriving(transfer) if transfer.wait(1).is_ok()));
         drop(started);
-        assert!(matches!(&again[0], Place::Arriving(transfer) if transfer.wait(0).is_ok()), "a success stays one");
+        assert!(matches!(&again[0], BlockPlace::Arriving(transfer) if transfer.wait(0).is_ok()), "a success stays one");
     }
 
     #[test]
@@ -411,11 +411,11 @@ mod tests {
         let cache = BlockCache::new(&Budget::new(10), 4);
         (0..4).for_each(|n| cache.insert(n, block(0), Use::Metadata));
         (10..40).for_each(|n| cache.insert(n, block(1), Use::Data));
-        assert!(cache.find(0..4).iter().all(|place| matches!(place, Place::Ready(_))));
+        assert!(cache.find(0..4).iter().all(|place| matches!(place, BlockPlace::Ready(_))));
         assert_eq!(cache.bytes(), 10 * BLOCK_BYTES);
         (50..80).for_each(|n| cache.insert(n, block(0), Use::Metadata));
         assert_eq!(cache.bytes(), 10 * BLOCK_BYTES);
-        assert!(matches!(cache.find(39..40)[0], Place::Ready(_)));
+        assert!(matches!(cache.find(39..40)[0], BlockPlace::Ready(_)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The driver: reads of blocks in memory, on disk, or by GETs.
 
-use super::blocks::{BLOCK_BYTES, Block, BlockCache, Budget, Due, Place, Transfer, Use};
+use super::blocks::{BLOCK_BYTES, Block, BlockCache, BlockPlace, Budget, Due, Transfer, Use};
 use super::cache_file::CacheKey;
 use super::disk::DiskCache;
 use super::failure::Failure;
@@ -157,7 +157,7 @@ impl RemoteFile {
         let range = offset..offset.saturating_add(buf.len() as u64);
         let blocks = blocks_of(&range);
         let mut places = self.shared.cache.find(blocks.clone());
-        if places.iter().any(|place| !matches!(place, Place::Ready(_))) {
+        if places.iter().any(|place| !matches!(place, BlockPlace::Ready(_))) {
             waiting::may_wait();
             places = self.located(&blocks, places, buf.len() as u64);
         }
@@ -167,12 +167,12 @@ impl RemoteFile {
         }
         for (number, place) in blocks.zip(places) {
             let block = match place {
-                Place::Ready(block) => block,
-                Place::Arriving(transfer) => {
+                BlockPlace::Ready(block) => block,
+                BlockPlace::Arriving(transfer) => {
                     waiting::may_wait();
                     transfer.wait(number)?
                 }
-                Place::Missing => return Err(Failure::permanent(libc::EIO, "a block was not fetched")),
+                BlockPlace::Missing => return Err(Failure::permanent(libc::EIO, "a block was not fetched")),
             };
             copy(&block, number.saturating_mul(BLOCK_BYTES), buf, offset);
         }
@@ -181,18 +181,18 @@ impl RemoteFile {
 
     /// Places of `blocks`, none missing: from disk, or by transfers that it starts. `len`: bytes of
     /// the read.
-    fn located(&self, blocks: &Range<u64>, mut places: Vec<Place>, len: u64) -> Vec<Place> {
+    fn located(&self, blocks: &Range<u64>, mut places: Vec<BlockPlace>, len: u64) -> Vec<BlockPlace> {
         let used = Policy::used(len);
         if let Some(disk) = &self.shared.disk {
-            for (number, place) in blocks.clone().zip(&mut places).filter(|(_, place)| matches!(place, Place::Missing)) {
+            for (number, place) in blocks.clone().zip(&mut places).filter(|(_, place)| matches!(place, BlockPlace::Missing)) {
                 if let Some(block) = disk.read(number) {
                     self.shared.disk_hits.fetch_add(1, Ordering::Relaxed);
                     self.shared.cache.insert(number, block.clone(), used);
-                    *place = Place::Ready(block);
+                    *place = BlockPlace::Ready(block);
                 }
             }
         }
-        let is_missing = |(_, place): &(u64, &Place)| matches!(place, Place::Missing);
+        let is_missing = |(_, place): &(u64, &BlockPlace)| matches!(place, BlockPlace::Missing);
         let mut missing = blocks.clone().zip(&places).filter(is_missing).map(|(number, _)| number);
         let Some(first) = missing.next() else { return places };
         let last = missing.last().unwrap_or(first);
@@ -202,7 +202,7 @@ impl RemoteFile {
         self.start(started, false);
         for (number, place) in missing.zip(found) {
             let index = usize::try_from(number.saturating_sub(blocks.start)).unwrap_or(usize::MAX);
-            if let Some(old) = places.get_mut(index).filter(|old| matches!(old, Place::Missing)) {
+            if let Some(old) = places.get_mut(index).filter(|old| matches!(old, BlockPlace::Missing)) {
                 *old = place;
             }
         }

@@ -48,7 +48,7 @@ struct Stream {
 }
 
 #[derive(Default)]
-struct State {
+struct ReadHistory {
     /// The stream read last is the last one.
     streams: Vec<Stream>,
     /// Misses of small reads by region.
@@ -63,7 +63,7 @@ struct State {
 
 /// Decides what is fetched.
 pub(super) struct Policy {
-    state: Mutex<State>,
+    state: Mutex<ReadHistory>,
     /// Blocks of the object.
     total: u64,
     /// Blocks of a transfer.
@@ -158,7 +158,7 @@ impl Policy {
     }
 
     /// Takes from the plan the run with `block` and those after it that are fetched with it.
-    fn planned(&self, state: &mut State, block: u64) -> Vec<Range<u64>> {
+    fn planned(&self, state: &mut ReadHistory, block: u64) -> Vec<Range<u64>> {
         let found = state.plan.range(..=block).next_back().filter(|(_, end)| **end > block).map(|(start, _)| *start);
         let Some(first) = found else { return Vec::new() };
         let (mut runs, mut blocks) = (Vec::new(), 0u64);

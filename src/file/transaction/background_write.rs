@@ -5,7 +5,7 @@
 //! file wait for the background write, because its copy has whole sectors with older bytes. A
 //! commit waits too.
 
-use super::{BATCH_BYTES, State, Transaction};
+use super::{BATCH_BYTES, Transaction, TransactionState};
 use crate::base::locks::{RwLock, RwLockReadGuard};
 use crate::base::waiting;
 use crate::file::WriteDriver;
@@ -46,7 +46,7 @@ fn write(driver: &dyn WriteDriver, runs: Vec<(u64, Vec<u8>)>) -> io::Result<()> 
 }
 
 /// Records the end of a background write.
-fn record_end(state: &RwLock<State>, succeeded: bool) {
+fn record_end(state: &RwLock<TransactionState>, succeeded: bool) {
     let mut state = state.write();
     state.overlay.end_background_write(succeeded);
     state.batch_limit = state.overlay.bytes().saturating_add(BATCH_BYTES);

@@ -10,7 +10,7 @@
 //!
 //! So a whole record names only free space, whichever commit is the last one on disk.
 
-use super::{State, Transaction};
+use super::{Transaction, TransactionState};
 use crate::file::WriteDriver;
 use crate::file::free_record::{BLOCK_BYTES_MAX, FreeRecord, RANGES_MAX, RecordPlace, encoded_len};
 use crate::file::journal;
@@ -61,7 +61,7 @@ impl RecordState {
     }
 }
 
-impl State {
+impl TransactionState {
     /// Length of the block that the record needs after the next commit; `None` if the present one
     /// suffices, or nothing needs a record.
     fn record_block_needed(&self) -> Option<u64> {

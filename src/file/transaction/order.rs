@@ -1,11 +1,11 @@
 //! Commits in order, for readers without locks (`file::write_order`).
 
-use super::{State, Transaction};
+use super::{Transaction, TransactionState};
 use crate::file::write_order::WriteOrder;
 use std::io;
 use std::ops::Range;
 
-impl State {
+impl TransactionState {
     /// Adds live bytes, which change, to the order. Error: `EPERM` if they have no level.
     pub(super) fn order_live(&mut self, range: &Range<u64>, level: Option<u8>) -> io::Result<()> {
         let Some(order) = &mut self.order else { return Ok(()) };

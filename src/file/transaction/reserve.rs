@@ -1,7 +1,7 @@
 //! Allocates storage for later writes, so that ENOSPC is reported by the change and not by a later
 //! write.
 
-use super::{GRANULE, State, TRACKED_RANGES_MAX, Transaction};
+use super::{GRANULE, TRACKED_RANGES_MAX, Transaction, TransactionState};
 use crate::file::overlay::SECTOR;
 use crate::file::{WriteDriver, read_all};
 use std::io;
@@ -60,7 +60,7 @@ impl Transaction {
     }
 }
 
-impl State {
+impl TransactionState {
     /// Allocates storage for `range`, and past it if possible. On failure the file keeps its
     /// length, so that no storage past it is taken.
     fn reserve(&mut self, driver: &dyn WriteDriver, range: Range<u64>) -> io::Result<()> {

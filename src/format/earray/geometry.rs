@@ -35,7 +35,7 @@ impl SuperBlockInfo {
 
 /// Location of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ElementPlace {
     /// In the index block, at this position.
     IndexBlock(usize),
     /// In a data block.
@@ -138,16 +138,16 @@ impl Geometry {
     }
 
     /// Location of element `index`; `None` past the largest index of the array.
-    pub fn place(&self, index: u64) -> Option<Place> {
+    pub fn place(&self, index: u64) -> Option<ElementPlace> {
         let Some(beyond) = index.checked_sub(self.index_elements) else {
-            return usize::try_from(index).ok().map(Place::IndexBlock);
+            return usize::try_from(index).ok().map(ElementPlace::IndexBlock);
         };
         let super_block = usize::try_from(beyond.checked_div(self.min_elements)?.checked_add(1)?.ilog2()).ok()?;
         let info = self.super_blocks.get(super_block)?;
         let within = beyond.checked_sub(info.start_element)?;
         let data_block = within.checked_div(info.data_block_elements)?;
         let element = within.checked_rem(info.data_block_elements)?;
-        Some(Place::DataBlock { super_block, data_block, element })
+        Some(ElementPlace::DataBlock { super_block, data_block, element })
     }
 
     /// Size of the index block, bytes.
@@ -200,9 +200,9 @@ mod tests {
         let g = Geometry::new(&standard(), &Context::DEFAULT, Address(0)).unwrap();
         assert_eq!((g.super_blocks.len(), g.virtual_super_blocks, g.index_data_blocks, g.index_super_blocks()), (29, 4, 6, 25));
         assert_eq!(g.index_block_size(), 18 + 4 * 8 + 31 * 8);
-        assert_eq!(g.place(3), Some(Place::IndexBlock(3)));
-        assert_eq!(g.place(4), Some(Place::DataBlock { super_block: 0, data_block: 0, element: 0 }));
-        assert_eq!(g.place(4 + 16 + 32 + 63), Some(Place::DataBlock { super_block: 2, data_block: 1, element: 31 }));
+        assert_eq!(g.place(3), Some(ElementPlace::IndexBlock(3)));
+        assert_eq!(g.place(4), Some(ElementPlace::DataBlock { super_block: 0, data_block: 0, element: 0 }));
+        assert_eq!(g.place(4 + 16 + 32 + 63), Some(ElementPlace::DataBlock { super_block: 2, data_block: 1, element: 31 }));
         assert_eq!(g.place(u64::MAX), None);
         // Elements map to distinct locations, in order.
         let mut expected = 4u64;
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(g.first_element(s), expected);
             for data_block in 0..s.data_blocks {
                 for element in 0..s.data_block_elements {
-                    assert_eq!(g.place(expected), Some(Place::DataBlock { super_block: u, data_block, element }));
+                    assert_eq!(g.place(expected), Some(ElementPlace::DataBlock { super_block: u, data_block, element }));
                     expected += 1;
                 }
             }

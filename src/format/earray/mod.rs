@@ -19,7 +19,7 @@ pub mod index_block;
 pub mod super_block;
 
 pub use data_block::DataBlock;
-pub use geometry::{Geometry, Place, SuperBlockInfo};
+pub use geometry::{ElementPlace, Geometry, SuperBlockInfo};
 pub use header::Header;
 pub use index_block::IndexBlock;
 pub use super_block::SuperBlock;

@@ -13,7 +13,7 @@ use crate::fs::done::Invalidate;
 use crate::fs::model::StoredLink;
 use crate::fs::mounted::Mounted;
 use crate::fs::name::NAME_MAX;
-use crate::fs::namespace::{Namespace, Node, Place};
+use crate::fs::namespace::{Namespace, Node, NodePlace};
 use crate::fs::ownership;
 use crate::fs::stat::Stat;
 use crate::fs::symlink;
@@ -40,9 +40,9 @@ impl DirectorySlot {
         Some(Node::new(&self.dir, &self.name, child.link_name.clone(), child.item.clone()))
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> NodePlace {
         let link_name = self.link_name.clone().filter(|n| *n != self.name).map(Vec::into_boxed_slice);
-        Place { parent: Some(self.dir.clone()), name: self.name.as_slice().into(), link_name }
+        NodePlace { parent: Some(self.dir.clone()), name: self.name.as_slice().into(), link_name }
     }
 
     fn link(&self) -> FsResult<(ObjectId, &[u8])> {
@@ -553,7 +553,7 @@ impl NameEditor {
             self.namespace.nodes.name_gone(&Node::of_child(&dir, there).1);
         }
         let link_name = (link_name != to.1).then(|| link_name.into_boxed_slice());
-        let place = Place { parent: Some(dir.clone()), name: to.1.into(), link_name };
+        let place = NodePlace { parent: Some(dir.clone()), name: to.1.into(), link_name };
         self.namespace.nodes.moved(&[(node, place)]);
         self.changes.record(effects, invalidate);
         Ok(())

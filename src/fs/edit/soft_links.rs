@@ -30,7 +30,7 @@ impl NameEditor {
 
     /// The soft link in `dir` for the symbolic link `target`.
     fn soft_link(&self, dir: &Arc<Node>, target: &[u8]) -> SoftLink {
-        let place = symlink::Place { dir: &dir.path(), prefix: &self.mounted.prefix };
+        let place = symlink::SymlinkPlace { dir: &dir.path(), prefix: &self.mounted.prefix };
         symlink::stored(target, place, &|names| self.has_parent(names))
     }
 

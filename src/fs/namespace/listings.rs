@@ -31,11 +31,11 @@ pub struct Listing {
     /// Its inode.
     pub ino: Ino,
     /// How far it was read.
-    pub state: Mutex<State>,
+    pub state: Mutex<ListingState>,
 }
 
 /// Progress of a listing.
-pub enum State {
+pub enum ListingState {
     /// Not begun, or at its end.
     Idle,
     /// Continues from a position.
@@ -80,7 +80,7 @@ impl Listings {
     /// Opens the directory `ino`.
     pub fn open(&self, ino: Ino) -> Handle {
         let handle = self.last_handle.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        self.open.lock().insert(handle, Arc::new(Listing { ino, state: Mutex::new(State::Idle) }));
+        self.open.lock().insert(handle, Arc::new(Listing { ino, state: Mutex::new(ListingState::Idle) }));
         Handle(handle)
     }
 
@@ -88,7 +88,7 @@ impl Listings {
     pub fn close(&self, handle: Handle) {
         let listing = self.open.lock().remove(&handle.0);
         if let Some(listing) = listing {
-            self.set(&mut listing.state.lock(), State::Idle);
+            self.set(&mut listing.state.lock(), ListingState::Idle);
         }
     }
 
@@ -111,11 +111,11 @@ impl Listings {
     }
 
     /// Replaces a state.
-    pub fn set(&self, state: &mut State, new: State) {
-        let count = |state: &State| match state {
-            State::Idle | State::TooLarge => (0, 0),
-            State::ByPosition => (1, 0),
-            State::Saved(names) => (0, names.bytes()),
+    pub fn set(&self, state: &mut ListingState, new: ListingState) {
+        let count = |state: &ListingState| match state {
+            ListingState::Idle | ListingState::TooLarge => (0, 0),
+            ListingState::ByPosition => (1, 0),
+            ListingState::Saved(names) => (0, names.bytes()),
         };
         let (old, now) = (count(state), count(&new));
         self.by_position.fetch_add(now.0, Ordering::Relaxed);

@@ -6,5 +6,5 @@ mod table;
 mod tree;
 mod unlinked;
 
-pub use node::{Node, Place, is_of_object};
+pub use node::{Node, NodePlace, is_of_object};
 pub use tree::Namespace;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Where a node is.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct NodePlace {
     /// Directory it was found in; `None` at the root.
     pub parent: Option<Arc<Node>>,
     /// File name.
@@ -31,7 +31,7 @@ pub struct Node {
     pub ino: Ino,
     /// What it stands for.
     pub item: Item,
-    pub(super) place: RwLock<Place>,
+    pub(super) place: RwLock<NodePlace>,
     /// Greatest address of a group from here up. Most groups have greater addresses than those they
     /// are in, so a cycle is excluded without a look at each. `ANY_ADDRESS` in a container that is
     /// changed.
@@ -55,7 +55,7 @@ impl Node {
     /// A node that is in no table yet.
     pub fn new(parent: &Arc<Node>, name: &[u8], link_name: Option<Box<[u8]>>, item: Item) -> Node {
         let greatest = parent.greatest.max(group_address(&item));
-        let place = Place { parent: Some(parent.clone()), name: name.into(), link_name };
+        let place = NodePlace { parent: Some(parent.clone()), name: name.into(), link_name };
         Self::at(number(parent.ino, name, &item), item, place, greatest, parent.state)
     }
 
@@ -65,7 +65,7 @@ impl Node {
         (child.name, node)
     }
 
-    pub(super) fn at(ino: Ino, item: Item, place: Place, greatest: u64, state: u64) -> Node {
+    pub(super) fn at(ino: Ino, item: Item, place: NodePlace, greatest: u64, state: u64) -> Node {
         let (refs, gone, opens, padded, writes) = Default::default();
         Node {
             ino,
@@ -93,7 +93,7 @@ impl Node {
     }
 
     /// Where it is.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> NodePlace {
         self.place.read().clone()
     }
 
@@ -155,7 +155,7 @@ impl Node {
     /// True when both are at the same place.
     pub(super) fn has_place_of(&self, other: &Node) -> bool {
         let (a, b) = (self.place.read(), other.place.read());
-        let ino = |p: &Place| p.parent.as_ref().map(|n| n.ino);
+        let ino = |p: &NodePlace| p.parent.as_ref().map(|n| n.ino);
         a.name == b.name && ino(&a) == ino(&b)
     }
 }

@@ -11,7 +11,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::node::{ANY_ADDRESS, Node, Place, group_address, next_number, number};
+use super::node::{ANY_ADDRESS, Node, NodePlace, group_address, next_number, number};
 use crate::base::locks::{Mutex, RwLock};
 use crate::connector::ObjectId;
 use crate::fs::types::{Ino, ROOT};
@@ -99,7 +99,7 @@ impl NodeTable {
     /// `followed`: another process changes it.
     pub fn new(root: Item, changing: bool, followed: bool) -> Self {
         let greatest = if changing { ANY_ADDRESS } else { group_address(&root) };
-        let root = Arc::new(Node::at(ROOT, root, Place { parent: None, name: Box::default(), link_name: None }, greatest, 0));
+        let root = Arc::new(Node::at(ROOT, root, NodePlace { parent: None, name: Box::default(), link_name: None }, greatest, 0));
         let (by_object, other_places) = (changing.then(HashMap::new), followed.then(HashMap::new));
         let maps = Maps { nodes: HashMap::from_iter([(ROOT, root.clone())]), by_object, other_places, ..Maps::default() };
         NodeTable { maps: Mutex::new(maps), root: RwLock::new(root) }
@@ -226,7 +226,7 @@ impl NodeTable {
     }
 
     /// Gives nodes new places. The nodes of `moved` are not in the table themselves.
-    pub fn moved(&self, moved: &[(Node, Place)]) {
+    pub fn moved(&self, moved: &[(Node, NodePlace)]) {
         let mut maps = self.maps.lock();
         // All are found before any is changed: two may exchange places.
         let found: Vec<_> = moved.iter().map(|(node, _)| maps.find(node, node.ino).cloned()).collect();

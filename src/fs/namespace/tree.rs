@@ -1,6 +1,6 @@
 //! Look-ups and listings: from names to nodes.
 
-use super::listings::{Listings, SavedNames, State};
+use super::listings::{ListingState, Listings, SavedNames};
 use super::node::{Node, object_numbers};
 use super::table::NodeTable;
 use super::unlinked::{self, Unlinked};
@@ -226,10 +226,10 @@ impl Namespace {
     pub fn list_open(&self, handle: Handle, dir: &Node, offset: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> FsResult<()> {
         let Some(listing) = self.listings.get(handle) else { return self.list(dir, offset, f) };
         let mut state = listing.state.lock();
-        if offset == 0 || matches!(*state, State::Idle) {
-            self.listings.set(&mut state, State::ByPosition);
+        if offset == 0 || matches!(*state, ListingState::Idle) {
+            self.listings.set(&mut state, ListingState::ByPosition);
         }
-        if let State::Saved(names) = &*state {
+        if let ListingState::Saved(names) = &*state {
             for (name, next) in names.after(offset) {
                 // A name that was removed, or cannot be read, is left out.
                 let child = self.child(dir, name).ok().flatten();
@@ -246,7 +246,7 @@ impl Namespace {
         });
         // The kernel asks until an answer is empty.
         if !found && offset > 0 || done == Err(Errno(libc::ENOENT)) {
-            self.listings.set(&mut state, State::Idle);
+            self.listings.set(&mut state, ListingState::Idle);
         }
         done
     }
@@ -262,7 +262,7 @@ impl Namespace {
             let affected = |dir: &Arc<Node>| dir.item.object().is_some_and(|id| objects.contains(&id));
             let Some(dir) = self.nodes.get(listing.ino).filter(affected) else { continue };
             let mut state = listing.state.lock();
-            if !matches!(*state, State::ByPosition) {
+            if !matches!(*state, ListingState::ByPosition) {
                 continue;
             }
             let room = self.listings.room();
@@ -272,7 +272,7 @@ impl Namespace {
                 fits = names.push(&child.name, next, room);
                 if fits { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
-            self.listings.set(&mut state, if fits { State::Saved(names) } else { State::TooLarge });
+            self.listings.set(&mut state, if fits { ListingState::Saved(names) } else { ListingState::TooLarge });
         }
     }
 }

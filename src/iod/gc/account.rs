@@ -4,7 +4,7 @@
 //! that the floor passes takes its values from the table of later records to it, and the values
 //! before them out of it.
 
-use super::state::{PackId, State, Table};
+use super::state::{GcState, PackId, Table};
 use crate::base::{Address, Error, Result};
 use crate::iod::node::Node;
 use crate::iod::record::Delta;
@@ -37,7 +37,7 @@ fn extent(cell: Option<&Cell>) -> Option<&Extent> {
     }
 }
 
-impl State {
+impl GcState {
     /// Counts the references of a record after the floor.
     pub(super) fn add_record(&mut self, record: &Record, entries: &[Entry]) {
         if let Delta::Extent(delta) = &record.delta {

@@ -1,6 +1,6 @@
 //! First phase: publishes the floor, the sessions that ended, and the packs to delete.
 
-use super::state::{PackId, State};
+use super::state::{GcState, PackId};
 use super::view::packs_of;
 use super::{Keep, Run, account};
 use crate::base::Result;
@@ -264,7 +264,7 @@ impl Run<'_> {
     }
 }
 
-impl State {
+impl GcState {
     /// Drops what was deleted.
     pub(super) fn forget(&mut self, pack: &PackId) {
         self.base.remove(pack);

@@ -24,7 +24,7 @@ use super::origin::now;
 use crate::base::{Error, Result};
 #[cfg(test)]
 pub(super) use account::node_packs;
-use state::State;
+use state::GcState;
 use view::View;
 
 /// Runs that another run got ahead of.
@@ -78,7 +78,7 @@ struct Run<'a> {
     container: &'a Container,
     options: Options,
     now: u64,
-    state: State,
+    state: GcState,
     view: View,
     report: Report,
 }
@@ -99,7 +99,7 @@ fn run_at(container: &Container, options: &Options, now: u64) -> Result<Report> 
 
 fn attempts(container: &Container, options: &Options, now: u64) -> Result<Report> {
     for _ in 0..ATTEMPTS {
-        let state = State::newest(container.store())?.unwrap_or_default();
+        let state = GcState::newest(container.store())?.unwrap_or_default();
         let mut run = Run { container, options: *options, now, state, view: View::default(), report: Report::default() };
         if run.mark()? && run.sweep()? {
             return Ok(run.report);

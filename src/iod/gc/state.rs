@@ -48,7 +48,7 @@ pub struct Floor {
 impl Floor {
     /// The published one; `None`: garbage was never collected.
     pub fn newest(store: &Arc<dyn ObjectStore>) -> Result<Option<Floor>> {
-        Ok(State::newest(store)?.map(|state| state.floor()))
+        Ok(GcState::newest(store)?.map(|state| state.floor()))
     }
 
     /// True if the session counts as ended.
@@ -59,7 +59,7 @@ impl Floor {
 
 /// See the module's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
+pub struct GcState {
     /// Its number, from 1 on; 0: it is not stored.
     pub number: u64,
     /// The newest version that changed something.
@@ -90,7 +90,7 @@ pub struct State {
     pub rewritten: BTreeSet<PackId>,
 }
 
-impl State {
+impl GcState {
     /// The oldest version that is kept, but for tags; 0: none was published.
     pub fn floor_version(&self) -> u64 {
         self.floors.last().map_or(0, |(version, _)| *version)
@@ -108,14 +108,14 @@ impl State {
     }
 
     /// The stored one; `None`: garbage was never collected.
-    pub fn newest(store: &Arc<dyn ObjectStore>) -> Result<Option<State>> {
+    pub fn newest(store: &Arc<dyn ObjectStore>) -> Result<Option<GcState>> {
         for _ in 0..ATTEMPTS {
             let names = store.list_after(keys::STATES, "").map_err(failed("list the states of garbage collection", 0))?;
             let Some(number) = names.iter().filter_map(|name| keys::version_of(name)).max() else { return Ok(None) };
             match store.get(&keys::state_name(number), 0..STATE_MAX_BYTES) {
                 // A newer one replaced it.
                 Err(e) if is_absent(&e) => {}
-                read => return State::decode(&read.map_err(failed("read the state of garbage collection", number))?, number).map(Some),
+                read => return GcState::decode(&read.map_err(failed("read the state of garbage collection", number))?, number).map(Some),
             }
         }
         Err(Error::refused(libc::EAGAIN, "the state of garbage collection changes all the time; try again"))
@@ -124,7 +124,7 @@ impl State {
     /// Stores it as the next state; false: another run stored one.
     pub fn publish(&mut self, store: &Arc<dyn ObjectStore>) -> Result<bool> {
         let number = self.number.saturating_add(1);
-        let (name, next) = (keys::state_name(number), State { number, ..self.clone() });
+        let (name, next) = (keys::state_name(number), GcState { number, ..self.clone() });
         store.settle().map_err(failed("write the state of garbage collection", number))?;
         let bytes = next.encode();
         let created = store.create(&name, &bytes);
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// Decodes state `number`.
-    pub fn decode(bytes: &[u8], number: u64) -> Result<State> {
+    pub fn decode(bytes: &[u8], number: u64) -> Result<GcState> {
         let mut r = sealed::open(bytes, SIGNATURE, "state of garbage collection", number)?;
         if r.u64()? != number {
             return Err(r.corrupt("it has another number"));
@@ -205,7 +205,7 @@ impl State {
         let lengths = table(&mut r)?;
         let rewritten = list(&mut r, |r| Ok((r.u64()?, r.u32()?)))?.into_iter().collect();
         sealed::finish(&r)?;
-        Ok(State {
+        Ok(GcState {
             number,
             changed,
             accounted,

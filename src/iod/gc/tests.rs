@@ -1,7 +1,7 @@
 //! Garbage collection over stores in memory: against models, against writers that stand still, and
 //! with each rule that protects a container switched off.
 
-use super::state::{State, Table};
+use super::state::{GcState, Table};
 use super::{Keep, Options, Report, account, run, run_at};
 use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
@@ -133,13 +133,13 @@ impl Random {
 /// The stored tables are those of a count of everything.
 fn check_tables(store: &MemoryStore) {
     let container = opened(store);
-    let state = State::newest(container.store()).unwrap().unwrap();
+    let state = GcState::newest(container.store()).unwrap().unwrap();
     let of = |version: u64| account::references(&container, &container.snapshot(Some(version)).unwrap()).unwrap();
     assert_eq!(account::positive(&state.base), of(state.floor_version()));
     for (version, table) in &state.tags {
         assert_eq!(*table, of(*version), "tag of {version}");
     }
-    let mut again = State { accounted: state.floor_version(), ..State::default() };
+    let mut again = GcState { accounted: state.floor_version(), ..GcState::default() };
     again.catch_up(&container, state.accounted).unwrap();
     assert_eq!(state.recent, again.recent);
 }
@@ -561,7 +561,7 @@ fn damaged<T: std::fmt::Debug>(bytes: &[u8], decode: &dyn Fn(&[u8]) -> Result<T>
 #[test]
 fn damaged_states_and_pins_are_errors() {
     let table = Table::from([((1, 2), 3), ((4, 5), 6)]);
-    let state = State {
+    let state = GcState {
         number: 9,
         changed: 8,
         accounted: 10,
@@ -577,9 +577,9 @@ fn damaged_states_and_pins_are_errors() {
         lengths: table,
         rewritten: [(4, 5)].into(),
     };
-    assert_eq!(State::decode(&state.encode(), 9).unwrap(), state);
-    assert!(State::decode(&state.encode(), 8).is_err());
-    damaged(&state.encode(), &|bytes| State::decode(bytes, 9));
+    assert_eq!(GcState::decode(&state.encode(), 9).unwrap(), state);
+    assert!(GcState::decode(&state.encode(), 8).is_err());
+    damaged(&state.encode(), &|bytes| GcState::decode(bytes, 9));
     let pin = Pin { version: 1, checkpoint: 2, session: 3, settled: 4, seconds: 5, lasts: 6, label: b"me".to_vec() };
     assert_eq!(Pin::decode(&pin.encode()).unwrap(), pin);
     damaged(&pin.encode(), &Pin::decode);

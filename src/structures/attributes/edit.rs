@@ -139,7 +139,7 @@ fn renamed(body: &[u8], name: &[u8], object: Address) -> Result<Vec<u8>> {
 }
 
 /// Place of an attribute.
-enum Place {
+enum AttributePlace {
     /// Position of its header message.
     Compact(usize),
     /// Dense storage.
@@ -172,16 +172,16 @@ impl<'s> Editor<'s> {
     }
 
     /// Finds the attribute `name`. Errors: it is a shared message that cannot be changed.
-    fn find(&self, name: &[u8]) -> Result<Option<Place>> {
+    fn find(&self, name: &[u8]) -> Result<Option<AttributePlace>> {
         for (i, m) in self.header.messages().enumerate().filter(|(_, m)| m.kind == kind::ATTRIBUTE) {
             let body = if m.flags & flag::SHARED != 0 { &self.shared(m)? } else { &m.body };
             if name_of(body, self.address).is_ok_and(|n| n == name) {
-                return if m.flags & flag::SHAREABLE != 0 { self.unsupported() } else { Ok(Some(Place::Compact(i))) };
+                return if m.flags & flag::SHAREABLE != 0 { self.unsupported() } else { Ok(Some(AttributePlace::Compact(i))) };
             }
         }
         let Some(info) = self.dense() else { return Ok(None) };
         for d in dense::find(self.store, info.fractal_heap, info.name_index, name)? {
-            let place = Place::Dense(d);
+            let place = AttributePlace::Dense(d);
             if name_of(&self.body(&place)?, self.address)? == name {
                 return Ok(Some(place));
             }
@@ -198,20 +198,20 @@ impl<'s> Editor<'s> {
         }
     }
 
-    fn is_shared(&self, place: &Place) -> bool {
+    fn is_shared(&self, place: &AttributePlace) -> bool {
         match place {
-            Place::Compact(i) => self.header.message(*i).is_some_and(|m| m.flags & flag::SHARED != 0),
-            Place::Dense(d) => d.shared_heap_id.is_some(),
+            AttributePlace::Compact(i) => self.header.message(*i).is_some_and(|m| m.flags & flag::SHARED != 0),
+            AttributePlace::Dense(d) => d.shared_heap_id.is_some(),
         }
     }
 
-    fn body(&self, place: &Place) -> Result<Vec<u8>> {
+    fn body(&self, place: &AttributePlace) -> Result<Vec<u8>> {
         match place {
-            Place::Compact(i) => match self.header.message(*i).filter(|m| m.flags & flag::SHARED != 0) {
+            AttributePlace::Compact(i) => match self.header.message(*i).filter(|m| m.flags & flag::SHARED != 0) {
                 Some(m) => self.shared(m),
                 None => Ok(self.header.body(*i).to_vec()),
             },
-            Place::Dense(d) => match &d.shared_heap_id {
+            AttributePlace::Dense(d) => match &d.shared_heap_id {
                 Some(id) => SharedMessages::attribute(self.store, id),
                 None => Ok(d.body.clone()),
             },
@@ -307,14 +307,14 @@ impl<'s> Editor<'s> {
         }
     }
 
-    fn replace(&mut self, place: Place, name: &[u8], body: &[u8]) -> Result<()> {
+    fn replace(&mut self, place: AttributePlace, name: &[u8], body: &[u8]) -> Result<()> {
         self.rename(place, name, name, body)
     }
 
     /// Replaces the message of the attribute `old` by `body`, which has the name `new`.
-    fn rename(&mut self, place: Place, old: &[u8], new: &[u8], body: &[u8]) -> Result<()> {
+    fn rename(&mut self, place: AttributePlace, old: &[u8], new: &[u8], body: &[u8]) -> Result<()> {
         self.check_size(body)?;
-        if let Place::Compact(i) = place {
+        if let AttributePlace::Compact(i) = place {
             if body.len() <= self.header.body_max() {
                 self.header.set_body(i, body.to_vec());
                 if let Some(flags) = self.header.message(i).map(|m| m.flags).filter(|f| f & flag::SHARED != 0) {
@@ -337,10 +337,10 @@ impl<'s> Editor<'s> {
         dense_edit::insert(self.store, &at, body, stored.flags & !flag::SHARED, stored.creation_order)
     }
 
-    fn remove(&mut self, place: Place, name: &[u8]) -> Result<()> {
+    fn remove(&mut self, place: AttributePlace, name: &[u8]) -> Result<()> {
         match place {
-            Place::Compact(i) => self.header.remove(i),
-            Place::Dense(_) => {
+            AttributePlace::Compact(i) => self.header.remove(i),
+            AttributePlace::Dense(_) => {
                 let Some(info) = self.dense() else { return Ok(()) };
                 dense_edit::remove(self.store, &storage(info), name)?;
                 self.make_compact()?;
@@ -411,7 +411,7 @@ impl<'s> Editor<'s> {
             let Some(m) = self.header.message(i) else { break };
             let order = u32::from(m.creation_index.unwrap_or(NO_ORDER));
             let flags = m.flags & !flag::SHARED;
-            let body = self.body(&Place::Compact(i))?;
+            let body = self.body(&AttributePlace::Compact(i))?;
             let body = if m.flags == flags { body } else { self.unshared(&body)? };
             // The shared message counted once as a link to its committed datatype, for all its
             // users.

@@ -10,7 +10,7 @@
 //! splits the range of an existing chunk. Nodes are allocated and freed here, chunks by the caller.
 
 use crate::base::{Address, Error, Result};
-use crate::format::btree1::{ChunkKey, Kind, NAME, Node};
+use crate::format::btree1::{Btree1Kind, ChunkKey, NAME, Node};
 use crate::meta::Store;
 use crate::meta::extent;
 use crate::structures::btree1::node_edit::{self, Edit, Step};
@@ -29,9 +29,9 @@ pub struct ChunkTree<'a> {
     pub dims: &'a [u64],
 }
 
-fn kind(dims: usize) -> Result<Kind> {
+fn kind(dims: usize) -> Result<Btree1Kind> {
     match u8::try_from(dims) {
-        Ok(dims) if dims >= 2 => Ok(Kind::Chunk { dims }),
+        Ok(dims) if dims >= 2 => Ok(Btree1Kind::Chunk { dims }),
         _ => Err(Error::limit(NAME, Address::UNDEF, format!("{dims} dimensions"))),
     }
 }

@@ -14,7 +14,7 @@
 //! changed in memory and written at the end, so that an error changes nothing.
 
 use crate::base::{Address, Error, Result, limits};
-use crate::format::btree1::{Kind, NAME, Node};
+use crate::format::btree1::{Btree1Kind, NAME, Node};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
 use crate::meta::extent::{self, Extent};
@@ -35,7 +35,7 @@ pub(in crate::structures) struct Step {
 /// Nodes of one tree during a change.
 pub(in crate::structures) struct Edit<'s> {
     store: &'s Store,
-    kind: Kind,
+    kind: Btree1Kind,
     /// Largest number of children of a node.
     capacity: usize,
     /// Bytes of a node.
@@ -54,7 +54,7 @@ fn corrupt(address: Address, detail: impl Into<std::borrow::Cow<'static, str>>) 
 }
 
 /// Writes an empty tree, whose nodes will have up to 2 x `k` children; returns its root.
-pub(in crate::structures) fn create(store: &Store, kind: Kind, k: u16) -> Result<Address> {
+pub(in crate::structures) fn create(store: &Store, kind: Btree1Kind, k: u16) -> Result<Address> {
     let size = Edit::new(store, kind, k)?.size;
     let size = usize::try_from(size).map_err(|_| Error::limit(NAME, Address::UNDEF, "node size"))?;
     store.put(&Node::empty(kind, 0, store.ctx()).encode(store.ctx(), size)?, SpaceKind::Metadata)
@@ -65,7 +65,7 @@ pub(in crate::structures) fn create(store: &Store, kind: Kind, k: u16) -> Result
 pub(in crate::structures) fn extents(
     store: &Store,
     root: Address,
-    kind: Kind,
+    kind: Btree1Kind,
     k: u16,
     entry: &mut dyn FnMut(Address) -> Result<()>,
     visit: &mut extent::Visit<'_>,
@@ -84,7 +84,12 @@ pub(in crate::structures) fn extents(
 
 /// Applies `change` to a tree and writes the changed nodes. Errors: those of `change`, before
 /// anything is written.
-pub(in crate::structures) fn edit<T>(store: &Store, kind: Kind, k: u16, change: impl FnOnce(&mut Edit<'_>) -> Result<T>) -> Result<T> {
+pub(in crate::structures) fn edit<T>(
+    store: &Store,
+    kind: Btree1Kind,
+    k: u16,
+    change: impl FnOnce(&mut Edit<'_>) -> Result<T>,
+) -> Result<T> {
     let mut edit = Edit::new(store, kind, k)?;
     let result = change(&mut edit).and_then(|value| Ok((edit.encoded()?, value)));
     match result {
@@ -103,7 +108,7 @@ pub(in crate::structures) fn edit<T>(store: &Store, kind: Kind, k: u16, change: 
 }
 
 impl<'s> Edit<'s> {
-    fn new(store: &'s Store, kind: Kind, k: u16) -> Result<Self> {
+    fn new(store: &'s Store, kind: Btree1Kind, k: u16) -> Result<Self> {
         let capacity = usize::from(k).saturating_mul(2);
         if capacity == 0 || capacity > usize::from(u16::MAX) {
             return Err(Error::unsupported(NAME, Address::UNDEF, format!("K is {k}")));
@@ -296,7 +301,7 @@ impl<'s> Edit<'s> {
 
     /// Removes the child where `path` ends, and every node but the root that becomes empty.
     pub fn remove_child(&mut self, path: &[Step]) -> Result<()> {
-        let own_key_is_left = matches!(self.kind, Kind::Chunk { .. });
+        let own_key_is_left = matches!(self.kind, Btree1Kind::Chunk { .. });
         for (depth, step) in path.iter().enumerate().rev() {
             let (empty, node) = (Node::empty(self.kind, 0, self.store.ctx()), self.change(step.address)?);
             if step.index >= node.children.len() {

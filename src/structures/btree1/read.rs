@@ -1,7 +1,7 @@
 //! Lookup, ordered iteration and the walk of a version 1 B-tree of either kind.
 
 use crate::base::{Address, Error, Result};
-use crate::format::btree1::{Kind, NAME, Node};
+use crate::format::btree1::{Btree1Kind, NAME, Node};
 use crate::meta::Store;
 use crate::structures::budget::Budget;
 use crate::structures::estimate::sample_place;
@@ -25,7 +25,7 @@ pub(super) type Visit<'a> = dyn FnMut(&Node, usize) -> Result<ControlFlow<()>> +
 
 /// The node at `address` from the store's cache, or read into it. Errors: damage; a node of another
 /// kind, or of another level than `level`.
-pub(in crate::structures) fn load(store: &Store, address: Address, kind: Kind, level: Option<u8>) -> Result<Arc<Node>> {
+pub(in crate::structures) fn load(store: &Store, address: Address, kind: Btree1Kind, level: Option<u8>) -> Result<Arc<Node>> {
     let node = store.cached(address, || {
         let mut bytes = store.read_upto(address, FIRST_READ_BYTES, NAME)?;
         let used = Node::used_size(&bytes, kind, store.ctx(), address)?;
@@ -59,7 +59,7 @@ pub(super) fn check_level(node: &Node, address: Address, level: Option<u8>) -> R
 pub fn find(
     store: &Store,
     root: Address,
-    kind: Kind,
+    kind: Btree1Kind,
     pick: &mut dyn FnMut(&Node) -> Result<Option<usize>>,
 ) -> Result<Option<(Arc<Node>, usize)>> {
     let (mut at, mut level) = (root, None);
@@ -74,7 +74,7 @@ pub fn find(
 }
 
 /// Visits every child of every leaf in order, as (leaf, position of the child).
-pub fn iterate(store: &Store, root: Address, kind: Kind, f: &mut dyn FnMut(&Node, usize) -> Result<ControlFlow<()>>) -> Result<()> {
+pub fn iterate(store: &Store, root: Address, kind: Btree1Kind, f: &mut dyn FnMut(&Node, usize) -> Result<ControlFlow<()>>) -> Result<()> {
     walk(store, root, &mut |at, level| load(store, at, kind, level), f)
 }
 
@@ -83,7 +83,7 @@ pub fn iterate(store: &Store, root: Address, kind: Kind, f: &mut dyn FnMut(&Node
 pub fn iterate_from(
     store: &Store,
     root: Address,
-    kind: Kind,
+    kind: Btree1Kind,
     pick: &mut dyn FnMut(&Node) -> usize,
     f: &mut dyn FnMut(&Node, usize) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
@@ -92,7 +92,7 @@ pub fn iterate_from(
 
 /// Estimates the number of children of all leaves, from the nodes on a few paths. Exact if the root
 /// is a leaf.
-pub fn estimate(store: &Store, root: Address, kind: Kind) -> Result<u64> {
+pub fn estimate(store: &Store, root: Address, kind: Btree1Kind) -> Result<u64> {
     let root = load(store, root, kind, None)?;
     let fanout = |node: &Node| node.children.len() as u64;
     let mut sum = 0u64;
@@ -164,7 +164,7 @@ mod tests {
     use crate::format::btree1::ChunkKey;
     use crate::format::{Context, Writer};
 
-    const KIND: Kind = Kind::Chunk { dims: 2 };
+    const KIND: Btree1Kind = Btree1Kind::Chunk { dims: 2 };
 
     fn node(level: u8, entries: &[(u64, u64)], last: u64) -> Vec<u8> {
         let mut w = Writer::new();
@@ -237,9 +237,9 @@ mod tests {
     fn kinds_do_not_mix() {
         let store = Store::over_bytes(tree([256, 512]));
         assert!(lookup(&store, 1).unwrap().is_some());
-        let other = Kind::Chunk { dims: 3 };
+        let other = Btree1Kind::Chunk { dims: 3 };
         assert!(iterate(&store, Address(0), other, &mut |_, _| Ok(ControlFlow::Continue(()))).is_err());
-        assert!(iterate(&store, Address(0), Kind::Group, &mut |_, _| Ok(ControlFlow::Continue(()))).is_err());
+        assert!(iterate(&store, Address(0), Btree1Kind::Group, &mut |_, _| Ok(ControlFlow::Continue(()))).is_err());
         assert_eq!(Node::prefix_size(&Context::DEFAULT), 24);
     }
 }

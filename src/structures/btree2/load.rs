@@ -20,7 +20,7 @@ pub struct BTree2 {
 /// Properties of a node that its pointer implies. Cached with the node, because a hostile file may
 /// reach one address by pointers that disagree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kind {
+struct TreeKind {
     record_type: u8,
     record_size: u16,
     node_size: u32,
@@ -31,23 +31,23 @@ struct Kind {
 /// A decoded node.
 #[derive(Debug)]
 pub(super) struct Node {
-    kind: Kind,
+    kind: TreeKind,
     /// One after another.
     pub records: Vec<u8>,
     /// Empty in a leaf.
     pub children: Vec<NodePointer>,
 }
 
-impl Kind {
+impl TreeKind {
     fn new(h: &Header, depth: u16, records: u16) -> Self {
-        Kind { record_type: h.record_type, record_size: h.record_size, node_size: h.node_size, depth, records }
+        TreeKind { record_type: h.record_type, record_size: h.record_size, node_size: h.node_size, depth, records }
     }
 }
 
 impl Node {
     /// A node of `count` records at `depth` of the tree of `header`.
     pub fn new(header: &Header, depth: u16, count: u16, records: Vec<u8>, children: Vec<NodePointer>) -> Self {
-        Node { kind: Kind::new(header, depth, count), records, children }
+        Node { kind: TreeKind::new(header, depth, count), records, children }
     }
 
     /// Bytes of memory, about.
@@ -130,7 +130,7 @@ impl BTree2 {
     /// The node at `pointer`, of `depth`, from the store's cache or read into it. Errors: damage;
     /// another pointer to the node disagrees with this one.
     pub(super) fn node(&self, store: &Store, pointer: &NodePointer, depth: u16) -> Result<Arc<Node>> {
-        let kind = Kind::new(&self.header, depth, pointer.records);
+        let kind = TreeKind::new(&self.header, depth, pointer.records);
         let node = store.cached(pointer.address, || {
             let node = self.load_node(store, pointer.address, kind)?;
             let charge = node.charge();
@@ -143,7 +143,7 @@ impl BTree2 {
         }
     }
 
-    fn load_node(&self, store: &Store, at: Address, kind: Kind) -> Result<Node> {
+    fn load_node(&self, store: &Store, at: Address, kind: TreeKind) -> Result<Node> {
         let h = &self.header;
         if kind.depth == 0 {
             let bytes = store.read(at, Leaf::used(h, kind.records) as u64, leaf::NAME)?;

@@ -10,7 +10,7 @@ use super::load::ExtensibleArray;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::earray::header::Statistics;
 use crate::format::earray::{
-    DataBlock, Geometry, Header, IndexBlock, Place, SuperBlock, SuperBlockInfo, data_block, header, index_block, super_block,
+    DataBlock, ElementPlace, Geometry, Header, IndexBlock, SuperBlock, SuperBlockInfo, data_block, header, index_block, super_block,
 };
 use crate::format::elements::Elements;
 use crate::meta::Store;
@@ -96,7 +96,7 @@ impl<'a> Editor<'a> {
         Ok(Editor { store, array: ExtensibleArray::load(store, address)? })
     }
 
-    fn place(&self, index: u64, element: &[u8]) -> Result<Place> {
+    fn place(&self, index: u64, element: &[u8]) -> Result<ElementPlace> {
         let size = self.array.header.element_size;
         if element.len() != usize::from(size) {
             let detail = format!("an element of {} bytes, the array's have {size}", element.len());
@@ -110,15 +110,15 @@ impl<'a> Editor<'a> {
         })
     }
 
-    fn set(&mut self, place: Place, element: &[u8]) -> Result<()> {
+    fn set(&mut self, place: ElementPlace, element: &[u8]) -> Result<()> {
         let fresh = !self.array.header.index_block.is_defined();
         let mut index_block = if fresh { self.create_index_block()? } else { self.array.load_index_block(self.store)? };
         let changed = match place {
-            Place::IndexBlock(i) => {
+            ElementPlace::IndexBlock(i) => {
                 set_element(&mut index_block.elements, i as u64, element, self.array.address)?;
                 true
             }
-            Place::DataBlock { super_block, data_block, element: at } => {
+            ElementPlace::DataBlock { super_block, data_block, element: at } => {
                 let info = *self.array.geometry.super_blocks.get(super_block).ok_or_else(|| self.array.beyond())?;
                 match super_block.checked_sub(self.array.geometry.virtual_super_blocks) {
                     None => self.set_below_index_block(&mut index_block, &info, data_block, at, element)?,

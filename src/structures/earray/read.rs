@@ -3,7 +3,7 @@
 use super::load::{DataBlockRef, ExtensibleArray, defined};
 use super::walk::Block;
 use crate::base::Result;
-use crate::format::earray::{Place, header};
+use crate::format::earray::{ElementPlace, header};
 use crate::meta::Store;
 use crate::structures::budget::Budget;
 use crate::structures::estimate::Estimate;
@@ -18,8 +18,8 @@ impl ExtensibleArray {
         }
         let index_block = self.index_block(store)?;
         let (super_block, number, element) = match self.geometry.place(index).ok_or_else(|| self.beyond())? {
-            Place::IndexBlock(i) => return index_block.elements.get(i).map(decode).transpose(),
-            Place::DataBlock { super_block, data_block, element } => (super_block, data_block, element),
+            ElementPlace::IndexBlock(i) => return index_block.elements.get(i).map(decode).transpose(),
+            ElementPlace::DataBlock { super_block, data_block, element } => (super_block, data_block, element),
         };
         let info = self.geometry.super_blocks.get(super_block).ok_or_else(|| self.beyond())?;
         let mut owner = None;

@@ -25,10 +25,10 @@ struct Collection {
 
 /// Bytes of an object.
 #[derive(Debug, Clone)]
-pub struct GlobalObject(Source);
+pub struct GlobalObject(ObjectBytes);
 
 #[derive(Debug, Clone)]
-enum Source {
+enum ObjectBytes {
     View(Arc<Collection>, Range<usize>),
     Owned(Arc<[u8]>),
 }
@@ -38,8 +38,8 @@ impl Deref for GlobalObject {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Source::View(c, range) => c.bytes.get(range.clone()).unwrap_or_default(),
-            Source::Owned(bytes) => bytes,
+            ObjectBytes::View(c, range) => c.bytes.get(range.clone()).unwrap_or_default(),
+            ObjectBytes::Owned(bytes) => bytes,
         }
     }
 }
@@ -56,12 +56,12 @@ pub fn object(store: &Store, collection: Address, index: u32) -> Result<GlobalOb
     let (c, at) = find(store, collection, index)?;
     if c.bytes.is_empty() {
         let data = extent::read(store, address_of(collection, &at)?, at.size, NAME)?;
-        return Ok(GlobalObject(Source::Owned(data.into())));
+        return Ok(GlobalObject(ObjectBytes::Owned(data.into())));
     }
     let start = usize::try_from(at.start).ok();
     let end = usize::try_from(at.size).ok().and_then(|n| n.checked_add(start?)).filter(|&e| e <= c.bytes.len());
     match (start, end) {
-        (Some(start), Some(end)) => Ok(GlobalObject(Source::View(c, start..end))),
+        (Some(start), Some(end)) => Ok(GlobalObject(ObjectBytes::View(c, start..end))),
         _ => Err(Error::corrupt(NAME, collection, format!("object {index} ends past EOF"))),
     }
 }

@@ -100,10 +100,10 @@ pub(super) fn table(store: &Store, message: SymbolTable) -> Result<symbol_table_
 pub(super) struct Group<'a> {
     store: &'a Store,
     edit: HeaderEdit,
-    kind: Kind,
+    kind: GroupForm,
 }
 
-enum Kind {
+enum GroupForm {
     SymbolTable(SymbolTable),
     /// Position of the link info message; the message.
     New(usize, LinkInfo),
@@ -114,9 +114,9 @@ impl<'a> Group<'a> {
     pub(super) fn load(store: &'a Store, address: Address) -> Result<Self> {
         let edit = HeaderEdit::load(store, address)?;
         let kind = if let Some(i) = edit.find(kind::SYMBOL_TABLE) {
-            Kind::SymbolTable(SymbolTable::decode(edit.body(i), store.ctx(), address)?)
+            GroupForm::SymbolTable(SymbolTable::decode(edit.body(i), store.ctx(), address)?)
         } else if let Some(i) = edit.find(kind::LINK_INFO) {
-            Kind::New(i, LinkInfo::decode(edit.body(i), store.ctx(), address)?)
+            GroupForm::New(i, LinkInfo::decode(edit.body(i), store.ctx(), address)?)
         } else {
             return refuse(address, libc::ENOTDIR);
         };
@@ -148,14 +148,14 @@ impl<'a> Group<'a> {
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Link>> {
         match &self.kind {
-            Kind::New(_, info) if !info.is_dense() => Ok(self.compact(name).map(|(_, l)| l)),
+            GroupForm::New(_, info) if !info.is_dense() => Ok(self.compact(name).map(|(_, l)| l)),
             kind => read::lookup(self.store, &kind.storage(), name),
         }
     }
 
     /// Writes the header with the changed link info message.
     fn finish(mut self) -> Result<()> {
-        if let Kind::New(i, info) = &self.kind {
+        if let GroupForm::New(i, info) = &self.kind {
             self.edit.set_body(*i, info.encode(self.store.ctx())?);
             self.edit.touch(now());
         }
@@ -163,17 +163,17 @@ impl<'a> Group<'a> {
     }
 }
 
-impl Kind {
+impl GroupForm {
     /// Storage of the links, without the links of a compact group.
     fn storage(&self) -> GroupStorage {
         match self {
-            Kind::SymbolTable(SymbolTable { btree, heap }) => GroupStorage::SymbolTable { btree: *btree, heap: *heap },
-            Kind::New(_, i) if i.is_dense() => GroupStorage::Dense {
+            GroupForm::SymbolTable(SymbolTable { btree, heap }) => GroupStorage::SymbolTable { btree: *btree, heap: *heap },
+            GroupForm::New(_, i) if i.is_dense() => GroupStorage::Dense {
                 fractal_heap: i.fractal_heap,
                 name_index: i.name_index,
                 creation_index: i.creation_index.unwrap_or(Address::UNDEF),
             },
-            Kind::New(..) => GroupStorage::Compact(Vec::new()),
+            GroupForm::New(..) => GroupStorage::Compact(Vec::new()),
         }
     }
 }
@@ -188,16 +188,16 @@ pub fn insert_link(store: &Store, group: Address, link: &Link) -> Result<()> {
         return refuse(group, libc::EINVAL);
     }
     let mut g = Group::load(store, group)?;
-    if matches!(g.kind, Kind::New(..)) && g.lookup(&link.name)?.is_some() {
+    if matches!(g.kind, GroupForm::New(..)) && g.lookup(&link.name)?.is_some() {
         return refuse(group, libc::EEXIST);
     }
     let utf8 = link.utf8 || !link.name.is_ascii() && std::str::from_utf8(&link.name).is_ok();
     let mut link = Link { utf8, creation_order: None, ..link.clone() };
     match &mut g.kind {
-        Kind::SymbolTable(symbol_table) => {
+        GroupForm::SymbolTable(symbol_table) => {
             return symbol_table_edit::insert(store, &table(store, *symbol_table)?, &link.name, &link.target);
         }
-        Kind::New(_, info) => {
+        GroupForm::New(_, info) => {
             link.creation_order = info.max_creation_order;
             if let Some(order) = &mut info.max_creation_order {
                 *order = order.checked_add(1).ok_or_else(|| Error::limit(NAME, group, "creation order"))?;
@@ -211,7 +211,7 @@ pub fn insert_link(store: &Store, group: Address, link: &Link) -> Result<()> {
 impl Group<'_> {
     /// Inserts a link with a free name into a new-style group, which may become dense.
     pub(super) fn insert_new(&mut self, link: &Link) -> Result<()> {
-        let Kind::New(_, info) = &self.kind else { return Ok(()) };
+        let GroupForm::New(_, info) = &self.kind else { return Ok(()) };
         let body = link.encode(self.store.ctx())?;
         if !info.is_dense() {
             let count = self.link_messages().len();
@@ -224,7 +224,7 @@ impl Group<'_> {
             }
             self.turn_dense()?;
         }
-        let Kind::New(_, info) = &self.kind else { return Ok(()) };
+        let GroupForm::New(_, info) = &self.kind else { return Ok(()) };
         dense_edit::insert_absent(self.store, &info.into(), &body, &link.name, link.creation_order)
     }
 
@@ -232,7 +232,7 @@ impl Group<'_> {
     fn turn_dense(&mut self) -> Result<()> {
         let (ctx, at) = (self.store.ctx(), self.address());
         let messages = self.link_messages();
-        let Kind::New(i, info) = &mut self.kind else { return Ok(()) };
+        let GroupForm::New(i, info) = &mut self.kind else { return Ok(()) };
         let links: Vec<Link> = messages.iter().map(|&m| Link::decode(self.edit.body(m), ctx, at)).collect::<Result<_>>()?;
         let storage = dense_edit::create(self.store, info.creation_index.is_some())?;
         for link in &links {
@@ -264,7 +264,7 @@ impl Group<'_> {
         if links.len() as u64 != count || bodies.iter().any(|b| b.len() > longest) {
             return Ok(());
         }
-        let Kind::New(_, info) = &mut self.kind else { return Ok(()) };
+        let GroupForm::New(_, info) = &mut self.kind else { return Ok(()) };
         dense_edit::delete(self.store, &(&*info).into())?;
         (info.fractal_heap, info.name_index) = (Address::UNDEF, Address::UNDEF);
         info.creation_index = info.creation_index.map(|_| Address::UNDEF);
@@ -276,12 +276,12 @@ impl Group<'_> {
 
     /// True if the group tracks and indexes creation order.
     pub(super) fn tracks_order(&self) -> bool {
-        matches!(&self.kind, Kind::New(_, info) if info.max_creation_order.is_some() && info.creation_index.is_some())
+        matches!(&self.kind, GroupForm::New(_, info) if info.max_creation_order.is_some() && info.creation_index.is_some())
     }
 
     /// All links of a new-style group. Errors: one cannot be read.
     pub(super) fn links(&self) -> Result<Vec<Link>> {
-        let Kind::New(_, info) = &self.kind else { return refuse(self.address(), libc::EINVAL) };
+        let GroupForm::New(_, info) = &self.kind else { return refuse(self.address(), libc::EINVAL) };
         if !info.is_dense() {
             let decode = |i: usize| Link::decode(self.edit.body(i), self.store.ctx(), self.address());
             return self.link_messages().into_iter().map(decode).collect();
@@ -297,7 +297,7 @@ impl Group<'_> {
     /// Removes all links of a new-style group; the group tracks and indexes creation order next.
     pub(super) fn restart(&mut self) -> Result<()> {
         let messages = self.link_messages();
-        let Kind::New(i, info) = &mut self.kind else { return Ok(()) };
+        let GroupForm::New(i, info) = &mut self.kind else { return Ok(()) };
         if info.is_dense() {
             dense_edit::delete(self.store, &(&*info).into())?;
         }
@@ -311,7 +311,7 @@ impl Group<'_> {
 
     /// Writes the header; `next` is the creation order of the next link.
     pub(super) fn finish_at(mut self, next: i64) -> Result<()> {
-        if let Kind::New(_, info) = &mut self.kind {
+        if let GroupForm::New(_, info) = &mut self.kind {
             info.max_creation_order = Some(next);
         }
         self.finish()
@@ -320,7 +320,7 @@ impl Group<'_> {
     /// True if the group has no link.
     fn is_empty(&self) -> Result<bool> {
         match &self.kind {
-            Kind::New(_, info) if !info.is_dense() => Ok(self.link_messages().is_empty()),
+            GroupForm::New(_, info) if !info.is_dense() => Ok(self.link_messages().is_empty()),
             kind => is_storage_empty(self.store, &kind.storage()),
         }
     }
@@ -331,21 +331,21 @@ impl Group<'_> {
 pub fn remove_link(store: &Store, group: Address, name: &[u8]) -> Result<Option<Link>> {
     let mut g = Group::load(store, group)?;
     let removed = match &g.kind {
-        Kind::SymbolTable(symbol_table) => {
+        GroupForm::SymbolTable(symbol_table) => {
             let target = symbol_table_edit::remove(store, &table(store, *symbol_table)?, name)?;
             return Ok(target.map(|target| Link { name: name.to_vec(), utf8: false, creation_order: None, target }));
         }
-        Kind::New(_, info) if info.is_dense() => {
+        GroupForm::New(_, info) if info.is_dense() => {
             let Some(message) = dense_edit::remove(store, &info.into(), name)? else { return Ok(None) };
             g.turn_compact()?;
             Some(Link::decode(&message, store.ctx(), group)?)
         }
-        Kind::New(i, info) => match g.compact(name) {
+        GroupForm::New(i, info) => match g.compact(name) {
             Some((m, link)) => {
                 let i = if m < *i { i.saturating_sub(1) } else { *i };
                 let info = info.clone();
                 g.edit.remove(m);
-                g.kind = Kind::New(i, info);
+                g.kind = GroupForm::New(i, info);
                 Some(link)
             }
             None => None,
@@ -355,7 +355,7 @@ pub fn remove_link(store: &Store, group: Address, name: &[u8]) -> Result<Option<
         return Ok(None);
     }
     let empty = g.is_empty()?;
-    if let Kind::New(_, info) = &mut g.kind
+    if let GroupForm::New(_, info) = &mut g.kind
         && empty
     {
         info.max_creation_order = info.max_creation_order.map(|_| 0);
@@ -382,7 +382,7 @@ fn is_storage_empty(store: &Store, storage: &GroupStorage) -> Result<bool> {
 /// it cached.
 pub fn turn_new_style(store: &Store, group: Address) -> Result<()> {
     let mut g = Group::load(store, group)?;
-    let Kind::SymbolTable(_) = &g.kind else { return Ok(()) };
+    let GroupForm::SymbolTable(_) = &g.kind else { return Ok(()) };
     let mut links = Vec::new();
     read::list(store, &g.kind.storage(), 0, &mut |link, _| {
         links.push(link);
@@ -394,7 +394,7 @@ pub fn turn_new_style(store: &Store, group: Address) -> Result<()> {
     }
     let i = g.edit.add(kind::LINK_INFO, 0, info.encode(store.ctx())?);
     g.edit.add(kind::GROUP_INFO, flag::CONSTANT, GroupInfo::default().encode(store.ctx())?);
-    g.kind = Kind::New(i, info);
+    g.kind = GroupForm::New(i, info);
     for link in links {
         let utf8 = !link.name.is_ascii() && std::str::from_utf8(&link.name).is_ok();
         g.insert_new(&Link { utf8, ..link })?;
@@ -411,9 +411,9 @@ pub fn is_empty(store: &Store, group: Address) -> Result<bool> {
 /// next. Ignores the objects of the links.
 pub fn delete_group_storage(store: &Store, group: Address) -> Result<()> {
     match &Group::load(store, group)?.kind {
-        Kind::SymbolTable(symbol_table) => symbol_table_edit::delete(store, &table(store, *symbol_table)?),
-        Kind::New(_, info) if info.is_dense() => dense_edit::delete(store, &info.into()),
-        Kind::New(..) => Ok(()),
+        GroupForm::SymbolTable(symbol_table) => symbol_table_edit::delete(store, &table(store, *symbol_table)?),
+        GroupForm::New(_, info) if info.is_dense() => dense_edit::delete(store, &info.into()),
+        GroupForm::New(..) => Ok(()),
     }
 }
 

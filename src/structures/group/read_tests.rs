@@ -346,7 +346,7 @@ fn a_bad_name_index_is_replaced_by_creation_order() {
 
 /// A file where `levels` nodes lead to one symbol table node, each by `fan` equal children.
 fn shared_nodes(levels: u8, fan: usize, key: impl Fn(usize) -> u64) -> (Store, GroupStorage) {
-    use crate::format::btree1::{Kind, Node};
+    use crate::format::btree1::{Btree1Kind, Node};
     use crate::format::symbol_table::{Entry, SymbolTableNode};
     use crate::format::{Context, Writer};
     let ctx = &Context::DEFAULT;
@@ -358,7 +358,7 @@ fn shared_nodes(levels: u8, fan: usize, key: impl Fn(usize) -> u64) -> (Store, G
     w.bytes(&SymbolTableNode { entries: (0..8).map(entry).collect() }.encode(ctx, 8).unwrap());
     for level in 0..levels {
         let at = w.position();
-        let mut node = Node::empty(Kind::Group, level, ctx);
+        let mut node = Node::empty(Btree1Kind::Group, level, ctx);
         node.children = vec![Address(child as u64); fan];
         (0..=fan).for_each(|i| node.insert_key(i, &key(i).to_le_bytes()).unwrap());
         w.bytes(&node.encode(ctx, node.used(ctx) as usize).unwrap());

@@ -11,7 +11,7 @@
 //! shared or form a cycle cannot repeat names without end. Damaged nodes are skipped and logged.
 
 use crate::base::{Address, Error, Result};
-use crate::format::btree1::{Kind, Node, group_key};
+use crate::format::btree1::{Btree1Kind, Node, group_key};
 use crate::format::message::link::{Link, LinkTarget};
 use crate::format::symbol_table::{self, Entry, EntryCache, SymbolTableNode};
 use crate::meta::Store;
@@ -121,7 +121,7 @@ impl SymbolTable {
 
     /// The B-tree node at `address`. Errors: damage, or another level than `level`.
     pub(super) fn node(&self, store: &Store, address: Address, level: Option<u8>) -> Result<Arc<Node>> {
-        btree1::load(store, address, Kind::Group, level)
+        btree1::load(store, address, Btree1Kind::Group, level)
     }
 
     /// Heap offset of the name that key `i` of `node` stands for.

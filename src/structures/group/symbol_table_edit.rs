@@ -11,7 +11,7 @@
 //! stale.
 
 use crate::base::{Address, Error, Result, limits};
-use crate::format::btree1::{Kind, NAME as BTREE, Node, group_key};
+use crate::format::btree1::{Btree1Kind, NAME as BTREE, Node, group_key};
 use crate::format::message::link::LinkTarget;
 use crate::format::symbol_table::{Entry, EntryCache, NAME, SymbolTableNode};
 use crate::format::{Context, Writer};
@@ -43,7 +43,7 @@ pub fn create(store: &Store, leaf_k: u16, internal_k: u16, heap_size: u64) -> Re
     let heap = local_heap::edit::create(store, heap_size)?;
     // Name of the first key, at offset 0: less than all others.
     local_heap::edit::insert(store, heap, b"")?;
-    let btree = node_edit::create(store, Kind::Group, internal_k)?;
+    let btree = node_edit::create(store, Btree1Kind::Group, internal_k)?;
     Ok(SymbolTable { btree, heap, leaf_k, internal_k })
 }
 
@@ -55,7 +55,7 @@ pub fn extents(store: &Store, table: &SymbolTable, visit: &mut extent::Visit<'_>
         nodes.push(address);
         read(store, table, address).map(drop)
     };
-    node_edit::extents(store, table.btree, Kind::Group, table.internal_k, entry, visit)?;
+    node_edit::extents(store, table.btree, Btree1Kind::Group, table.internal_k, entry, visit)?;
     nodes.into_iter().try_for_each(|address| visit(Extent::metadata(address, size, NAME)))?;
     local_heap::extents(store, table.heap, visit)
 }
@@ -75,7 +75,7 @@ pub fn insert(store: &Store, table: &SymbolTable, name: &[u8], target: &LinkTarg
         return Err(Error::unsupported(NAME, table.btree, "an old-style group holds hard and soft links only"));
     }
     let names = HeapNames::open(store, table.heap)?;
-    node_edit::edit(store, Kind::Group, table.internal_k, |edit| {
+    node_edit::edit(store, Btree1Kind::Group, table.internal_k, |edit| {
         let path = edit.descend(table.btree, &mut |node| pick(store, &names, node, name, table.btree))?;
         let place = place(store, table, edit, &path, &names, name)?;
         if place.found {
@@ -103,9 +103,9 @@ pub fn insert(store: &Store, table: &SymbolTable, name: &[u8], target: &LinkTarg
 pub fn remove(store: &Store, table: &SymbolTable, name: &[u8]) -> Result<Option<LinkTarget>> {
     let ctx = *store.ctx();
     let names = HeapNames::open(store, table.heap)?;
-    let removed = node_edit::edit(store, Kind::Group, table.internal_k, |edit| {
+    let removed = node_edit::edit(store, Btree1Kind::Group, table.internal_k, |edit| {
         let path = edit.descend(table.btree, &mut |node| pick(store, &names, node, name, table.btree))?;
-        let Place { address, mut node, index, found } = place(store, table, edit, &path, &names, name)?;
+        let EntryPlace { address, mut node, index, found } = place(store, table, edit, &path, &names, name)?;
         let Some(&entry) = node.entries.get(index).filter(|_| found) else { return Ok(None) };
         let target = match entry.cache(&ctx, address)? {
             EntryCache::SoftLink { value_offset } => LinkTarget::Soft(names.name(store, u64::from(value_offset))?),
@@ -172,7 +172,7 @@ fn pick(store: &Store, names: &HeapNames, node: &Node, name: &[u8], root: Addres
 }
 
 /// Place of a name in its symbol table node, present or not.
-struct Place {
+struct EntryPlace {
     /// The node; undefined if the group has no node.
     address: Address,
     node: SymbolTableNode,
@@ -180,10 +180,10 @@ struct Place {
     found: bool,
 }
 
-fn place(store: &Store, table: &SymbolTable, edit: &Edit<'_>, path: &[Step], names: &HeapNames, name: &[u8]) -> Result<Place> {
+fn place(store: &Store, table: &SymbolTable, edit: &Edit<'_>, path: &[Step], names: &HeapNames, name: &[u8]) -> Result<EntryPlace> {
     let child = path.last().map(|s| edit.node(s.address).map(|n| n.children.get(s.index).copied())).transpose()?.flatten();
     let Some(address) = child else {
-        return Ok(Place { address: Address::UNDEF, node: SymbolTableNode { entries: Vec::new() }, index: 0, found: false });
+        return Ok(EntryPlace { address: Address::UNDEF, node: SymbolTableNode { entries: Vec::new() }, index: 0, found: false });
     };
     let node = read(store, table, address)?;
     let (mut low, mut high) = (0, node.entries.len());
@@ -191,12 +191,12 @@ fn place(store: &Store, table: &SymbolTable, edit: &Edit<'_>, path: &[Step], nam
         let middle = low.midpoint(high);
         let offset = node.entries.get(middle).map_or(0, |e| e.name_offset);
         match names.compare(store, offset, name)? {
-            Ordering::Equal => return Ok(Place { address, node, index: middle, found: true }),
+            Ordering::Equal => return Ok(EntryPlace { address, node, index: middle, found: true }),
             Ordering::Less => low = middle.saturating_add(1),
             Ordering::Greater => high = middle,
         }
     }
-    Ok(Place { address, node, index: low, found: false })
+    Ok(EntryPlace { address, node, index: low, found: false })
 }
 
 /// Inserts the strings of a link into the heap; returns its entry.
@@ -237,10 +237,10 @@ fn free_strings(store: &Store, table: &SymbolTable, entry: &Entry) -> Result<()>
 type Writes = (Vec<(Address, SymbolTableNode)>, Option<Address>);
 
 /// Inserts `entry` at `place`. Changes the B-tree; returns the symbol table nodes to write.
-fn put(store: &Store, table: &SymbolTable, edit: &mut Edit<'_>, path: &[Step], place: Place, entry: Entry) -> Result<Writes> {
+fn put(store: &Store, table: &SymbolTable, edit: &mut Edit<'_>, path: &[Step], place: EntryPlace, entry: Entry) -> Result<Writes> {
     let ctx = *store.ctx();
     let leaf = path.last().ok_or_else(|| Error::corrupt(BTREE, table.btree, "no leaf"))?;
-    let Place { address, mut node, index, .. } = place;
+    let EntryPlace { address, mut node, index, .. } = place;
     let (full, half) = (capacity(table.leaf_k)?, usize::from(table.leaf_k));
     if !address.is_defined() {
         let address = store.allocate(node_size(store, table)?, SpaceKind::Metadata)?;

@@ -28,8 +28,8 @@ fn read_all(store: &Store, table: &SymbolTable) -> Model {
 /// Checks what libhdf5 relies on; returns the number of B-tree levels. `strict`: each key after a
 /// symbol table node is its last name.
 fn check(store: &Store, table: &SymbolTable, strict: bool) -> usize {
-    let size = Node::allocated_size(Kind::Group, table.internal_k, store.ctx());
-    let load = |a: Address| Node::decode(&store.read(a, size, BTREE).unwrap(), Kind::Group, store.ctx(), a).unwrap();
+    let size = Node::allocated_size(Btree1Kind::Group, table.internal_k, store.ctx());
+    let load = |a: Address| Node::decode(&store.read(a, size, BTREE).unwrap(), Btree1Kind::Group, store.ctx(), a).unwrap();
     let names = HeapNames::open(store, table.heap).unwrap();
     let name = |n: &Node, j: usize| names.name(store, group_key(n.key(j).unwrap(), store.ctx(), table.btree).unwrap()).unwrap();
     let mut row = vec![table.btree];

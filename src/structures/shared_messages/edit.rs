@@ -14,7 +14,7 @@ use super::read::SharedMessages;
 use crate::base::{Address, Error, Result};
 use crate::format::Reader;
 use crate::format::object_header::flag;
-use crate::format::shared_message::{self, IndexHeader, LIST_NAME, NAME, Place, Record};
+use crate::format::shared_message::{self, IndexHeader, LIST_NAME, NAME, Record, SharedMessagePlace};
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 use crate::structures::btree2::{self, BTree2};
@@ -51,7 +51,7 @@ pub fn forget(store: &Store, header: Address) -> Result<()> {
 }
 
 fn is_in(record: &Record, header: Address) -> bool {
-    matches!(&record.place, Place::Header { header: at, .. } if *at == header)
+    matches!(&record.place, SharedMessagePlace::Header { header: at, .. } if *at == header)
 }
 
 fn remove_from_list(store: &Store, index: &IndexHeader, header: Address) -> Result<u16> {

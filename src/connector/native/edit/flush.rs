@@ -43,7 +43,7 @@ const COMMIT_ROUNDS: usize = 3;
 /// State of the write-back thread.
 #[derive(Default)]
 pub(super) struct Flusher {
-    state: Mutex<State>,
+    state: Mutex<FlusherState>,
     /// Signals that some chunks were stored, that the thread ended, or that writers may go on.
     progress: Condvar,
     /// Held while chunks are chosen, encoded and stored, so that none is encoded twice.
@@ -57,7 +57,7 @@ impl Flusher {
 }
 
 #[derive(Default)]
-struct State {
+struct FlusherState {
     running: bool,
     /// The thread must end, and none starts again.
     stopped: bool,

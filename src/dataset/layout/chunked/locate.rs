@@ -21,7 +21,7 @@ const DIRECT_RUNS_MAX: usize = 4;
 const GATED_CHUNK_MIN_BYTES: u64 = 4 << 20;
 
 /// Where the bytes of a chunk are.
-pub(super) enum Source {
+pub(super) enum ChunkLocation {
     /// The chunk is not stored.
     Fill,
     Memory(Arc<Chunk>),
@@ -50,7 +50,7 @@ enum Job<'a> {
 
 /// What finding one chunk gives.
 enum Found<'a> {
-    Source(Source),
+    Source(ChunkLocation),
     File(DecodeToFile<'a>),
     /// The cache has it, or takes it.
     Cached(StoredChunk),
@@ -61,7 +61,7 @@ pub(super) struct Located<'a> {
     chunked: &'a Chunked,
     env: &'a Environment,
     store: &'a Store,
-    sources: Vec<Option<Source>>,
+    sources: Vec<Option<ChunkLocation>>,
     jobs: Vec<(usize, Job<'a>)>,
     /// Chunks that other threads decode.
     loading: Vec<(usize, Loading<'a>)>,
@@ -69,7 +69,7 @@ pub(super) struct Located<'a> {
 
 impl Chunked {
     /// Finds the bytes of one chunk; decodes it if necessary.
-    pub(super) fn source(&self, env: &Environment, store: &Store, t: &ChunkPieces) -> Result<Source> {
+    pub(super) fn source(&self, env: &Environment, store: &Store, t: &ChunkPieces) -> Result<ChunkLocation> {
         let sources = self.locate(env, store, std::slice::from_ref(t))?.decode()?;
         sources.into_iter().next().ok_or_else(lost)
     }
@@ -88,8 +88,8 @@ impl Chunked {
         let keys = cached.iter().map(|(_, key, _)| ((*key).into(), self.grid.chunk_bytes()));
         for (claim, (place, _, stored)) in env.cache.claim(keys).into_iter().zip(&cached) {
             let source = match claim {
-                Claim::Ready(chunk) => Source::Memory(chunk),
-                Claim::OnDisk(at) => Source::OnDisk(at),
+                Claim::Ready(chunk) => ChunkLocation::Memory(chunk),
+                Claim::OnDisk(at) => ChunkLocation::OnDisk(at),
                 Claim::Ours(reservation) => {
                     jobs.push((*place, Job::Chunk(reservation, *stored)));
                     continue;
@@ -107,29 +107,33 @@ impl Chunked {
     }
 
     /// Sources of dirty and cached chunks.
-    fn sources_in_memory(&self, env: &Environment, batch: &[ChunkPieces]) -> Vec<Option<Source>> {
+    fn sources_in_memory(&self, env: &Environment, batch: &[ChunkPieces]) -> Vec<Option<ChunkLocation>> {
         let is_dirty = env.dirty.has(self.number);
-        let dirty = |t: &ChunkPieces| is_dirty.then(|| env.dirty.get(self.key(t.chunk))).flatten().map(Source::Dirty);
+        let dirty = |t: &ChunkPieces| is_dirty.then(|| env.dirty.get(self.key(t.chunk))).flatten().map(ChunkLocation::Dirty);
         if !self.format.has_variable_size() && batch.iter().all(|t| self.is_dense(t)) {
             // Dense reads of unfiltered chunks bypass the cache.
             return batch.iter().map(dirty).collect();
         }
         let ready = env.cache.ready(batch.iter().map(|t| self.key(t.chunk)));
-        batch.iter().zip(ready).map(|(t, chunk)| dirty(t).or_else(|| chunk.map(Source::Memory))).collect()
+        batch.iter().zip(ready).map(|(t, chunk)| dirty(t).or_else(|| chunk.map(ChunkLocation::Memory))).collect()
     }
 
     /// Finds a chunk that is not in memory.
     fn find<'a>(&'a self, env: &'a Environment, store: &'a Store, t: &ChunkPieces) -> Result<Found<'a>> {
         let scaled = self.grid.scaled(t.chunk);
-        let Some(record) = self.index.lookup(store, &scaled)? else { return Ok(Found::Source(Source::Fill)) };
+        let Some(record) = self.index.lookup(store, &scaled)? else { return Ok(Found::Source(ChunkLocation::Fill)) };
         let is_edge = self.grid.is_edge(&scaled);
         if self.format.is_plain(is_edge) {
             let is_direct = t.runs() <= DIRECT_RUNS_MAX || self.is_dense(t) || self.grid.chunk_bytes() > env.cache.budget() / 4;
-            return Ok(if is_direct { Found::Source(Source::Direct(record)) } else { Found::Cached(StoredChunk { record, is_edge }) });
+            return Ok(if is_direct {
+                Found::Source(ChunkLocation::Direct(record))
+            } else {
+                Found::Cached(StoredChunk { record, is_edge })
+            });
         }
         let reader = LargeReader { env, source: store, key: self.key(t.chunk), record, is_edge };
         Ok(match self.format.open_large(reader)? {
-            Some(Large::Direct(record)) => Found::Source(Source::Direct(record)),
+            Some(Large::Direct(record)) => Found::Source(ChunkLocation::Direct(record)),
             Some(Large::File(decode)) => Found::File(decode),
             None => Found::Cached(StoredChunk { record, is_edge }),
         })
@@ -155,20 +159,20 @@ impl Located<'_> {
 
     /// Decodes claimed chunks in parallel, waits for those that other threads decode, and returns
     /// the source of each chunk of the batch. Errors: the first one.
-    pub fn decode(self) -> Result<Vec<Source>> {
+    pub fn decode(self) -> Result<Vec<ChunkLocation>> {
         let Located { chunked, env, store, mut sources, jobs, loading } = self;
         let run = |(place, job)| {
             let source = match job {
-                Job::Chunk(reservation, stored) => reservation.finish(chunked.decode(env, store, stored)).map(Source::Memory),
-                Job::File(decode) => decode().map(Source::ChunkFile),
+                Job::Chunk(reservation, stored) => reservation.finish(chunked.decode(env, store, stored)).map(ChunkLocation::Memory),
+                Job::File(decode) => decode().map(ChunkLocation::ChunkFile),
             };
             source.map(|source| (place, source))
         };
-        let mut decoded: Vec<Result<(usize, Source)>> = match jobs.len() {
+        let mut decoded: Vec<Result<(usize, ChunkLocation)>> = match jobs.len() {
             0 | 1 => jobs.into_iter().map(run).collect(),
             _ => env.pool.install(|| jobs.into_par_iter().map(run).collect()),
         };
-        decoded.extend(loading.into_iter().map(|(place, pending)| Ok((place, Source::Memory(pending.wait()?)))));
+        decoded.extend(loading.into_iter().map(|(place, pending)| Ok((place, ChunkLocation::Memory(pending.wait()?)))));
         for done in decoded {
             let (place, source) = done?;
             if let Some(slot) = sources.get_mut(place) {

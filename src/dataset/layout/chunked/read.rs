@@ -1,6 +1,6 @@
 //! Reads chunked datasets: splits requests by chunk, and finds and decodes the chunks.
 
-use super::locate::{Located, Source};
+use super::locate::{ChunkLocation, Located};
 use super::storage::Chunked;
 use crate::base::{Address, Error, Result, buffers};
 use crate::dataset::chunk::format::READ_AHEAD_CHUNK_MAX_BYTES;
@@ -126,10 +126,18 @@ impl Chunked {
         bytes <= env.cache.budget() / 4 || bytes > READ_AHEAD_CHUNK_MAX_BYTES
     }
 
-    fn copy(&self, from: Reading<'_>, offset: u64, t: &ChunkPieces, source: Source, buf: &mut [u8], direct: &mut DirectRun) -> Result<()> {
+    fn copy(
+        &self,
+        from: Reading<'_>,
+        offset: u64,
+        t: &ChunkPieces,
+        source: ChunkLocation,
+        buf: &mut [u8],
+        direct: &mut DirectRun,
+    ) -> Result<()> {
         let Reading { env, store, fill } = from;
         match source {
-            Source::Fill => {
+            ChunkLocation::Fill => {
                 for p in &t.pieces {
                     for (_, at) in self.grid.rows(p) {
                         if let Some(part) = buf.get_mut(at..at.saturating_add(p.len)) {
@@ -138,17 +146,17 @@ impl Chunked {
                     }
                 }
             }
-            Source::Memory(chunk) => {
+            ChunkLocation::Memory(chunk) => {
                 let out_of_range = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
                 chunk.image().scatter(&self.grid, t, buf).ok_or_else(out_of_range)?;
                 env.cache.record_read(self.key(t.chunk), &chunk, t.bytes());
             }
-            Source::Dirty(chunk) if chunk.file().is_some() => self.copy_stored(t, buf, &|at, part| chunk.get(at, part))?,
-            Source::Dirty(chunk) => {
+            ChunkLocation::Dirty(chunk) if chunk.file().is_some() => self.copy_stored(t, buf, &|at, part| chunk.get(at, part))?,
+            ChunkLocation::Dirty(chunk) => {
                 let out_of_range = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
                 chunk.image().scatter(&self.grid, t, buf).ok_or_else(out_of_range)?;
             }
-            Source::ChunkFile(chunk) => {
+            ChunkLocation::ChunkFile(chunk) => {
                 for p in &t.pieces {
                     for (at, to) in self.grid.rows(p) {
                         if let Some(part) = buf.get_mut(to..to.saturating_add(p.len)) {
@@ -157,7 +165,7 @@ impl Chunked {
                     }
                 }
             }
-            Source::Direct(record) => {
+            ChunkLocation::Direct(record) => {
                 // A single run may continue the pending read.
                 if let [p] = t.pieces.as_slice()
                     && p.rows == 1
@@ -167,7 +175,7 @@ impl Chunked {
                 let read = |at: u64, part: &mut [u8]| store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), part);
                 self.copy_stored(t, buf, &read)?;
             }
-            Source::OnDisk(at) => {
+            ChunkLocation::OnDisk(at) => {
                 let read = self.copy_stored(t, buf, &|within, part| env.cache.disk_cache().read(at, within, part));
                 if let Err(e) = &read {
                     tracing::warn!("{e}; decoding the chunk again");

@@ -65,7 +65,7 @@ fn a_moved_directory_keeps_its_number_and_its_children() {
     let t = NodeTable::new(group(id(48)), true, false);
     let (a, at_a) = dir(&t, &t.root(), b"a", 900);
     let (child, at_child) = dir(&t, &a, b"c", 950);
-    let to = |name: &[u8]| Place { parent: Some(t.root()), name: name.into(), link_name: None };
+    let to = |name: &[u8]| NodePlace { parent: Some(t.root()), name: name.into(), link_name: None };
     t.moved(&[(at_a(), to(b"b"))]);
     let at_b = || Node::new(&t.root(), b"b", None, group(id(900)));
     assert_eq!((t.reference(at_b()).ino, t.number_of(&at_b())), (a.ino, a.ino));

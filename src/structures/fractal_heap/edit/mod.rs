@@ -20,7 +20,7 @@ mod huge;
 mod state;
 mod table;
 
-use state::{Edit, Place};
+use state::{DirectBlockPlace, Edit};
 
 use crate::base::{Address, Error, Result};
 use crate::format::fractal_heap::header::{DoublingTable, FLAG_CHECKSUM, NAME, Statistics};
@@ -192,7 +192,7 @@ impl Edit<'_> {
 
     /// The block of the managed object with this offset and length. Errors: no such object can
     /// exist.
-    fn managed(&mut self, offset: u64, length: u64) -> Result<Place> {
+    fn managed(&mut self, offset: u64, length: u64) -> Result<DirectBlockPlace> {
         self.heap.check_managed(offset, length)?;
         let place = self.locate(offset)?;
         let start = offset.saturating_sub(place.offset);

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Place of a direct block.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct DirectBlockPlace {
     pub address: Address,
     /// Offset in the heap's address space.
     pub offset: u64,
@@ -152,7 +152,7 @@ impl<'s> Edit<'s> {
     }
 
     /// Writes `object` at heap offset `offset` into the block `place`.
-    pub fn write_object(&mut self, place: &Place, offset: u64, object: &[u8]) -> Result<()> {
+    pub fn write_object(&mut self, place: &DirectBlockPlace, offset: u64, object: &[u8]) -> Result<()> {
         let (g, at) = (&self.heap.geometry, self.heap.address);
         let block = if place.new {
             let size = usize::try_from(place.size).unwrap_or(usize::MAX);
@@ -173,7 +173,7 @@ impl<'s> Edit<'s> {
     }
 
     /// Reads the block at `place`; compares its checksum unless the cache records that.
-    fn read_direct(&self, place: &Place) -> Result<DirectBlock> {
+    fn read_direct(&self, place: &DirectBlockPlace) -> Result<DirectBlock> {
         let (store, at, g) = (self.store, place.address, &self.heap.geometry);
         let read = || store.read(at, place.size, direct::NAME);
         let mut block = None;

@@ -5,7 +5,7 @@
 //! rows above the largest direct block hold indirect blocks, created when the iterator reaches them
 //! ```
 
-use super::state::{Edit, Place};
+use super::state::{DirectBlockPlace, Edit};
 use crate::base::{Address, Error, Result, limits};
 use crate::format::fractal_heap::header::NAME;
 use crate::format::fractal_heap::indirect::{self, Entry, IndirectBlock};
@@ -53,12 +53,12 @@ impl Edit<'_> {
     }
 
     /// The direct block that holds heap offset `offset`.
-    pub(super) fn locate(&mut self, offset: u64) -> Result<Place> {
+    pub(super) fn locate(&mut self, offset: u64) -> Result<DirectBlockPlace> {
         let (store, heap, indirect) = (self.store, &self.heap, &mut self.indirect);
         let at = heap.locate(offset, &mut |block, row, column| {
             Ok(indirect.get(store, heap, block)?.0.entry(row, column, &heap.geometry).copied())
         })?;
-        Ok(Place { address: at.address, offset: at.offset, size: at.size, new: false })
+        Ok(DirectBlockPlace { address: at.address, offset: at.offset, size: at.size, new: false })
     }
 
     /// Bytes for objects in all direct blocks below a root indirect block of `rows` rows.
@@ -111,7 +111,7 @@ impl Edit<'_> {
     }
 
     /// Allocates a direct block for an object of `length` bytes.
-    pub(super) fn next_block(&mut self, length: u64) -> Result<Place> {
+    pub(super) fn next_block(&mut self, length: u64) -> Result<DirectBlockPlace> {
         let overhead = self.heap.geometry.direct_overhead() as u64;
         let (start, most) = (self.heap.header.table.start_block_size, self.heap.header.table.max_direct_size);
         let least = length.saturating_add(overhead).checked_next_power_of_two().unwrap_or(u64::MAX).max(start);
@@ -125,7 +125,7 @@ impl Edit<'_> {
             self.heap.header.free_space = self.heap.header.free_space.saturating_add(start.saturating_sub(overhead));
             let s = &mut self.heap.header.statistics;
             (s.managed_size, s.allocated_size) = (start, s.allocated_size.saturating_add(start));
-            return Ok(Place { address, offset: 0, size: start, new: true });
+            return Ok(DirectBlockPlace { address, offset: 0, size: start, new: true });
         }
         if self.heap.header.table.root_rows == 0 {
             let rows = match u32::from(self.heap.header.table.start_root_rows) {
@@ -148,7 +148,7 @@ impl Edit<'_> {
 
     /// Advances the iterator by one step; returns a new direct block of at least `least` bytes if
     /// it fits there.
-    fn step(&mut self, least: u64) -> Result<Option<Place>> {
+    fn step(&mut self, least: u64) -> Result<Option<DirectBlockPlace>> {
         let too_large = self.too_large();
         let iterator = self.heap.header.statistics.iterator;
         let t = &self.heap.header.table;
@@ -180,7 +180,7 @@ impl Edit<'_> {
                 let s = &mut self.heap.header.statistics;
                 s.iterator = at.checked_add(size).ok_or(too_large)?;
                 s.allocated_size = s.allocated_size.saturating_add(size);
-                return Ok(Some(Place { address, offset: at, size, new: true }));
+                return Ok(Some(DirectBlockPlace { address, offset: at, size, new: true }));
             }
             let Some(below) = g.child_rows(row).filter(|&n| n > 0 && n < block.rows) else { return Err(too_large) };
             let mut address = self.entry(block, row, column)?.address;
