@@ -1,6 +1,7 @@
 //! An open container: its state, and caches of what never changes.
 
 use super::beside::{Following, Siblings, Trees};
+use super::chunks::ChunkReader;
 use super::derived::Derived;
 use super::external::External;
 use super::original_sources::OriginalSources;
@@ -50,8 +51,8 @@ pub struct IodConnector {
     pub(super) storing: parking_lot::Mutex<()>,
     /// Threads that were started for that.
     pub(super) storers: Arc<AtomicUsize>,
-    /// Threads that read ahead.
-    pub(super) readers_ahead: Arc<AtomicUsize>,
+    /// Reads chunks.
+    pub(super) chunks: Arc<ChunkReader>,
     /// What was derived from states.
     pub(super) derived: Derived,
     /// Other versions of the container.
@@ -83,12 +84,12 @@ impl IodConnector {
 
     /// Shows `state`, another version of the container, with the same caches.
     pub(super) fn sibling(&self, state: State) -> Arc<IodConnector> {
-        Self::with_readers(self.container.clone(), (state, None), false, self.env.clone(), self.readers_ahead.clone())
+        Self::with_chunks(self.chunks.clone(), (state, None), false)
     }
 
     /// A peer of a transaction that shows `state`, with the same caches and other files.
     pub(super) fn peer_beside(&self, container: Arc<Container>, state: State, joined: Peer) -> Arc<IodConnector> {
-        let peer = Self::with_readers(container, (state, Some(joined)), true, self.env.clone(), self.readers_ahead.clone());
+        let peer = Self::with_chunks(self.chunks.of(container), (state, Some(joined)), true);
         if let Some(external) = self.external.get() {
             let _ = peer.external.set(external.clone());
         }
@@ -106,16 +107,11 @@ impl IodConnector {
         env: Arc<Environment>,
         joined: Option<Peer>,
     ) -> Arc<IodConnector> {
-        Self::with_readers(container, (state, joined), writable, env, Arc::default())
+        Self::with_chunks(ChunkReader::new(container, env), (state, joined), writable)
     }
 
-    fn with_readers(
-        container: Arc<Container>,
-        (state, joined): (State, Option<Peer>),
-        writable: bool,
-        env: Arc<Environment>,
-        readers_ahead: Arc<AtomicUsize>,
-    ) -> Arc<IodConnector> {
+    fn with_chunks(chunks: Arc<ChunkReader>, (state, joined): (State, Option<Peer>), writable: bool) -> Arc<IodConnector> {
+        let (container, env) = (chunks.container.clone(), chunks.env.clone());
         let dirty_limit = usize::try_from((env.cache.budget() / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
         Arc::new_cyclic(|this| IodConnector {
             container,
@@ -124,7 +120,7 @@ impl IodConnector {
             env,
             storing: parking_lot::Mutex::new(()),
             storers: Arc::default(),
-            readers_ahead,
+            chunks,
             derived: Derived::default(),
             siblings: Siblings::new(),
             external: OnceLock::new(),
@@ -137,11 +133,6 @@ impl IodConnector {
             renewing: Mutex::new(None),
             this: this.clone(),
         })
-    }
-
-    /// Bytes that are read ahead of a sequential reader: an eighth of the cache.
-    pub(super) fn ahead_bytes(&self) -> u64 {
-        (self.env.cache.budget() / 8).clamp(1 << 20, 32 << 20)
     }
 
     /// An owner that does not keep it open.

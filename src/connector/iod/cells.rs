@@ -123,7 +123,7 @@ impl StateCells<'_> {
             Data::Extent(extent) => {
                 check_extent("block of cells", extent, CELLS_BYTES_MAX)?;
                 let c = self.connector;
-                loaded = c.cached(extent_key(id, extent, true), extent.len.into(), &|| {
+                loaded = c.chunks.cached(extent_key(id, extent, true), extent.len.into(), &|| {
                     let _permit = permit(&c.env, extent.len.into());
                     c.container.read_within("block of cells", extent, CELLS_BYTES_MAX).map(DenseImage::boxed)
                 })?;

@@ -55,7 +55,7 @@ impl IodConnector {
             (false, true) if was => Kept::Form(self.whole_form(state, &old, false)?, None),
             (false, true) => {
                 let mut bytes = vec![0; usize::try_from(old.size).unwrap_or(usize::MAX)];
-                self.read_elements(state, &old, 0, &mut bytes)?;
+                self.chunks.read_elements(state, &old, 0, &mut bytes)?;
                 Kept::Form(bytes, creation.datatype.is_vlen_string().then(|| newlines.clone()))
             }
             (false, false) => Kept::Chunks,
@@ -171,7 +171,7 @@ impl IodConnector {
     fn read_taken(&self, chunks: &BTreeMap<Key, Body>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<Vec<Range<usize>>> {
         let find = |key: &Key| match chunks.get(key) {
             Some(Body::Dirty(chunk)) => Ok(Decoded::Memory(chunk.now())),
-            Some(Body::Cell(cell)) => self.image(d, cell),
+            Some(Body::Cell(cell)) => self.chunks.image(d, cell),
             _ => Ok(Decoded::Absent),
         };
         read_written(d, offset, buf, &find)
@@ -185,7 +185,7 @@ impl IodConnector {
         }
         if d.size > 0 {
             let mut bytes = vec![0; shown.len().saturating_add(1)];
-            let n = self.read_elements(state, &d, 0, &mut bytes)?;
+            let n = self.chunks.read_elements(state, &d, 0, &mut bytes)?;
             if bytes.get(..n) != Some(shown) {
                 return Err(Error::refused(libc::EINVAL, "the file holds other bytes than the datatype's file shows"));
             }

@@ -200,7 +200,7 @@ impl Checker<'_> {
 
     /// Reads the variable-length elements of a chunk.
     fn variable(&mut self, d: &Dataset, cell: &Cell) -> Result<()> {
-        let image = self.connector.image(d, cell)?;
+        let image = self.connector.chunks.image(d, cell)?;
         let place = Place::Dataset(d.id);
         let cells = StateCells { connector: self.connector, state: self.state, place: &place };
         let (form, limited) = (VariableForm::of(&d.datatype), Limited { parts: &cells, limit: ELEMENT_MAX });

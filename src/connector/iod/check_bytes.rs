@@ -34,7 +34,7 @@ impl Stored {
         match (&self.dataset, self.kind) {
             (Some(d), _) if self.whole => {
                 let stored = bytes.len() as u64;
-                connector.check_whole(d, stored)?;
+                connector.chunks.check_whole(d, stored)?;
                 let _permit = permit(&connector.env, d.decoding_bytes(stored));
                 let decoded = d.decode(bytes, self.mask)?.element_bytes();
                 let short = || Error::corrupt("chunk", Address(self.id), format!("it decodes to {decoded} bytes"));
@@ -51,10 +51,10 @@ impl Stored {
     fn read(&self, connector: &IodConnector, extent: &Extent) -> Result<u64> {
         if let Some(d) = &self.dataset {
             let cell = Cell { mask: self.mask, data: Data::Extent(*extent) };
-            if connector.is_large(d, &cell) {
-                return connector.decoded(d, &cell).map(|_| d.decoded_len(extent.len.into()));
+            if connector.chunks.is_large(d, &cell) {
+                return connector.chunks.decoded(d, &cell).map(|_| d.decoded_len(extent.len.into()));
             }
-            connector.check_whole(d, extent.len.into())?;
+            connector.chunks.check_whole(d, extent.len.into())?;
             return self.check(connector, connector.container.read_within("chunk", extent, extent.len.into())?);
         }
         let max = if self.kind == keys::CELLS { CELLS_BYTES_MAX } else { VALUE_BYTES_MAX };

@@ -1,4 +1,4 @@
-//! Datasets and chunks of an open container, with caches; reading elements.
+//! Chunks of an open container, with caches; reading elements.
 
 use super::access::{IodConnector, Running};
 use super::coalesce::groups_to_decode;
@@ -11,18 +11,40 @@ use crate::dataset::chunk::cache::Found;
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
-use crate::iod::{Cell, Data, Extent};
+use crate::dataset::environment::Environment;
+use crate::iod::{Cell, Container, Data, Extent};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Rows of chunks in one slice of a request.
 const SLICE_ROWS: u64 = 16384;
 /// Threads that read ahead, at most.
 const READERS_AHEAD_MAX: usize = 16;
 
-impl IodConnector {
-    /// The dataset `id`, from the cache or decoded.
-    pub(super) fn dataset_of(&self, state: &State, id: u64) -> Result<Arc<Dataset>> {
-        self.derived.dataset(state, id)
+/// Reads chunks of a container, which lie at extents that never change, by the chunk cache.
+pub(super) struct ChunkReader {
+    /// Has the stored bytes.
+    pub container: Arc<Container>,
+    /// Has the chunk cache; memory, temporary files and threads for decoding.
+    pub env: Arc<Environment>,
+    /// Threads that read ahead.
+    ahead: Arc<AtomicUsize>,
+}
+
+impl ChunkReader {
+    /// Reads chunks of `container` into the cache of `env`.
+    pub fn new(container: Arc<Container>, env: Arc<Environment>) -> Arc<ChunkReader> {
+        Arc::new(ChunkReader { container, env, ahead: Arc::default() })
+    }
+
+    /// Reads chunks of another container with the same means.
+    pub fn of(&self, container: Arc<Container>) -> Arc<ChunkReader> {
+        Arc::new(ChunkReader { container, env: self.env.clone(), ahead: self.ahead.clone() })
+    }
+
+    /// Bytes that are read ahead of a sequential reader: an eighth of the cache.
+    pub(super) fn ahead_bytes(&self) -> u64 {
+        (self.env.cache.budget() / 8).clamp(1 << 20, 32 << 20)
     }
 
     /// A chunk in a cell, decoded in memory. Errors: it is too large for the memory.
@@ -53,7 +75,7 @@ impl IodConnector {
 
     /// Fetches the chunks of a dataset with bytes in `range` that are in no cache, by threads.
     /// False: enough threads do that already.
-    pub(super) fn fetch_ahead(&self, state: &State, d: &Arc<Dataset>, range: std::ops::Range<u64>) -> Result<bool> {
+    pub(super) fn fetch_ahead(self: &Arc<Self>, state: &State, d: &Arc<Dataset>, range: std::ops::Range<u64>) -> Result<bool> {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(slice_bytes(d));
         let mut missing = Vec::new();
         for chunk in d.grid.pieces(range.start, len) {
@@ -68,15 +90,14 @@ impl IodConnector {
         if missing.is_empty() {
             return Ok(true);
         }
-        let connector = self.shared()?;
         let groups = groups_to_decode(d, &missing);
         for part in groups.chunks(groups.len().div_ceil(READERS_AHEAD_MAX / 2).max(1)) {
-            let (connector, d, part) = (connector.clone(), d.clone(), part.to_vec());
-            let Some(running) = Running::one_of(&connector.readers_ahead, READERS_AHEAD_MAX) else { return Ok(false) };
+            let (reader, d, part) = (self.clone(), d.clone(), part.to_vec());
+            let Some(running) = Running::one_of(&self.ahead, READERS_AHEAD_MAX) else { return Ok(false) };
             let fetch = move || {
                 let _running = running;
                 for group in &part {
-                    connector.fetch_group(&d, group);
+                    reader.fetch_group(&d, group);
                 }
             };
             if std::thread::Builder::new().name("h5dir-ahead".into()).spawn(fetch).is_err() {
@@ -156,6 +177,13 @@ impl IodConnector {
         }
         Ok(())
     }
+}
+
+impl IodConnector {
+    /// The dataset `id`, from the cache or decoded.
+    pub(super) fn dataset_of(&self, state: &State, id: u64) -> Result<Arc<Dataset>> {
+        self.derived.dataset(state, id)
+    }
 
     /// Fetches and decodes the chunks of which a write leaves bytes as they are, so that other
     /// writers do not wait for that. The write finds errors again.
@@ -167,7 +195,7 @@ impl IodConnector {
         for chunk in d.grid.pieces(offset, n).iter().filter(|chunk| chunk.bytes() < d.grid.chunk_bytes()) {
             sources.push(Source::of(&state, &d.chunk_key(chunk.chunk))?);
         }
-        let fetch = |source| if let Source::Cell(cell) = source { self.image(&d, &cell).map(drop) } else { Ok(()) };
+        let fetch = |source| if let Source::Cell(cell) = source { self.chunks.image(&d, &cell).map(drop) } else { Ok(()) };
         sources.into_iter().try_for_each(fetch)
     }
 }

@@ -1,6 +1,6 @@
 //! Chunks near each other in a pack are fetched by one request.
 
-use super::access::IodConnector;
+use super::chunks::ChunkReader;
 use super::dataset::Dataset;
 use super::decoding::{HELD_BYTES, chunk_key, permit};
 use crate::base::{Error, Result};
@@ -89,7 +89,7 @@ fn near(first: Extent, last: Extent, next: Extent) -> bool {
     same_pack && next.offset.saturating_sub(end(&last)) <= GAP_BYTES && end(&next).saturating_sub(first.offset) <= REQUEST_BYTES
 }
 
-impl IodConnector {
+impl ChunkReader {
     /// Fetches and decodes the chunks of a group that are in no cache, and that no other thread
     /// fetches.
     pub(super) fn fetch_group(&self, d: &Dataset, group: &[(Extent, u32)]) -> Vec<(Extent, Result<Arc<Chunk>>)> {

@@ -291,10 +291,10 @@ impl IodConnector {
     pub(super) fn merged_chunk(&self, state: &State, key: &Key, entries: &[Entry]) -> Result<SharedImage> {
         let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
         let d = self.dataset_of(state, id)?;
-        let ours = self.chunk(state, &d, key)?;
+        let ours = self.chunks.chunk(state, &d, key)?;
         let entry = entries.binary_search_by(|entry| entry.key.cmp(key)).ok().and_then(|at| entries.get(at));
         let theirs = match entry.and_then(|entry| entry.cell.as_ref()) {
-            Some(cell) => self.image(&d, cell)?.into_image(&d)?,
+            Some(cell) => self.chunks.image(&d, cell)?.into_image(&d)?,
             None => d.blank(false)?,
         };
         if !keeps(Rule::Ranges) {

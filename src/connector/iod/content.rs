@@ -199,7 +199,7 @@ impl Content for IodContent {
         let state = self.connector.states.shown();
         let d = self.dataset(&state)?;
         match (d.datatype.contains_vlen(), self.written(&state, &d)) {
-            (false, _) => self.connector.read_together(&state, &d, offset, buf),
+            (false, _) => self.connector.chunks.read_together(&state, &d, offset, buf),
             (true, Some(bytes)) => {
                 let bytes = bytes.read();
                 let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
@@ -288,13 +288,13 @@ impl Content for IodContent {
     fn read_ahead(&self, at: u64, from: u64) -> u64 {
         let state = self.connector.states.shown();
         let Ok(d) = self.dataset(&state) else { return from };
-        let (start, end) = (from.max(at), at.saturating_add(self.connector.ahead_bytes()).min(d.size));
+        let (start, end) = (from.max(at), at.saturating_add(self.connector.chunks.ahead_bytes()).min(d.size));
         // Few large requests: half a window at a time.
-        let due = end.saturating_sub(start) >= self.connector.ahead_bytes() / 2 || end == d.size && end > start;
+        let due = end.saturating_sub(start) >= self.connector.chunks.ahead_bytes() / 2 || end == d.size && end > start;
         if !due || d.datatype.contains_vlen() {
             return from;
         }
-        match self.connector.fetch_ahead(&state, &d, start..end) {
+        match self.connector.chunks.fetch_ahead(&state, &d, start..end) {
             Ok(true) => end,
             // The reader finds the error where it is.
             Ok(false) | Err(_) => from,

@@ -1,6 +1,6 @@
 //! Decoded chunks: in memory, or in temporary files if they are too large for the cache.
 
-use super::access::IodConnector;
+use super::chunks::ChunkReader;
 use super::dataset::Dataset;
 use super::image::{SharedImage, Unencoded, out_of_range};
 use crate::base::checksum::Crc32c;
@@ -143,7 +143,7 @@ fn refused(d: &Dataset, len: u64, need: u64) -> Error {
     Error::limit("chunk", Address(d.id), detail)
 }
 
-impl IodConnector {
+impl ChunkReader {
     /// True if the chunk in a cell is decoded to a temporary file.
     pub(super) fn is_large(&self, d: &Dataset, cell: &Cell) -> bool {
         // Which elements are defined is known in memory only.
@@ -222,7 +222,7 @@ impl IodConnector {
 
 /// Reads an extent from its beginning to its end, piece by piece, and verifies its checksum.
 struct Pieces<'a> {
-    connector: &'a IodConnector,
+    reader: &'a ChunkReader,
     extent: &'a Extent,
     piece: Vec<u8>,
     /// Place of `piece` in the extent.
@@ -231,8 +231,8 @@ struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    fn new(connector: &'a IodConnector, extent: &'a Extent) -> Self {
-        Pieces { connector, extent, piece: Vec::new(), at: 0, sum: Crc32c::default() }
+    fn new(reader: &'a ChunkReader, extent: &'a Extent) -> Self {
+        Pieces { reader, extent, piece: Vec::new(), at: 0, sum: Crc32c::default() }
     }
 
     fn end(&self) -> u64 {
@@ -245,7 +245,7 @@ impl<'a> Pieces<'a> {
         let len = usize::try_from(u64::from(self.extent.len).saturating_sub(self.at)).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
         self.piece.resize(len, 0);
         if len > 0 {
-            self.connector.container.read_part(self.extent, self.at, &mut self.piece)?;
+            self.reader.container.read_part(self.extent, self.at, &mut self.piece)?;
             self.sum.add(&self.piece);
         }
         Ok(len > 0)
@@ -257,7 +257,7 @@ impl<'a> Pieces<'a> {
         while done < buf.len() {
             let from = at.saturating_add(done as u64);
             if from >= self.end() && !self.advance()? {
-                return Err(self.connector.container.damaged(self.extent));
+                return Err(self.reader.container.damaged(self.extent));
             }
             let skip = usize::try_from(from.saturating_sub(self.at)).unwrap_or(usize::MAX);
             let part = self.piece.get(skip..).unwrap_or_default();
@@ -272,6 +272,6 @@ impl<'a> Pieces<'a> {
     /// Errors: the bytes have another checksum.
     fn finish(mut self) -> Result<()> {
         while self.advance()? {}
-        if self.sum.finish() == self.extent.checksum { Ok(()) } else { Err(self.connector.container.damaged(self.extent)) }
+        if self.sum.finish() == self.extent.checksum { Ok(()) } else { Err(self.reader.container.damaged(self.extent)) }
     }
 }

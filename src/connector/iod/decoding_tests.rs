@@ -157,7 +157,7 @@ fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
     c.set_rows(&mut state, &d, 1000).unwrap();
     let d = c.dataset_of(&state, id.serial()).unwrap();
     let mut element = vec![0; 16];
-    c.read_elements(&state, &d, 0, &mut element).unwrap();
+    c.chunks.read_elements(&state, &d, 0, &mut element).unwrap();
     c.write_elements(&mut state, &d, 0, &element.repeat(1000)).unwrap();
     state.changed(id.serial());
     drop(state);

@@ -144,7 +144,7 @@ impl<'a> Parts<'a> {
         let count = end.saturating_sub(element).min(PART_ELEMENTS);
         let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(self.size())).filter(|n| *n as u64 <= ELEMENT_MAX);
         let mut raw = vec![0; len.ok_or_else(|| too_large(self.d))?];
-        self.connector.read_elements(self.state, self.d, element.saturating_mul(self.d.element_size), &mut raw)?;
+        self.connector.chunks.read_elements(self.state, self.d, element.saturating_mul(self.d.element_size), &mut raw)?;
         Ok(raw)
     }
 
@@ -350,7 +350,7 @@ pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> 
         };
         let count = d.elements().saturating_sub(element).min(PART_ELEMENTS);
         let mut raw = vec![0; usize::try_from(count).unwrap_or(0).saturating_mul(parts.size())];
-        connector.read_elements(state, d, element.saturating_mul(d.element_size), &mut raw)?;
+        connector.chunks.read_elements(state, d, element.saturating_mul(d.element_size), &mut raw)?;
         for string in raw.chunks_exact(parts.size()) {
             let mut line = Vec::new();
             parts.put(string, &mut line)?;

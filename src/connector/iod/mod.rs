@@ -294,7 +294,7 @@ impl Connector for IodConnector {
         let d = self.dataset_of(&state, number)?;
         let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
         let mut bytes = vec![0; usize::try_from(d.size).map_err(too_large)?];
-        self.read_elements(&state, &d, 0, &mut bytes)?;
+        self.chunks.read_elements(&state, &d, 0, &mut bytes)?;
         let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
         Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts })
     }
@@ -311,7 +311,7 @@ impl Connector for IodConnector {
             return Err(Error::refused(libc::EIO, "the dataset has fewer elements than it had"));
         }
         let mut bytes = vec![0; range.len()];
-        self.read_elements(&state, &d, range.start as u64, &mut bytes)?;
+        self.chunks.read_elements(&state, &d, range.start as u64, &mut bytes)?;
         let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
         Ok(Value { datatype: d.datatype.clone(), committed: false, shape: list_of(&elements), bytes, parts })
     }

@@ -206,7 +206,7 @@ fn a_reader_keeps_the_layout_that_it_began_with() {
         let read = |state: &State| {
             let mut all = vec![0; 2000];
             let d = c.dataset_of(state, id.serial()).unwrap();
-            assert_eq!(c.read_together(state, &d, 0, &mut all).unwrap(), 2000);
+            assert_eq!(c.chunks.read_together(state, &d, 0, &mut all).unwrap(), 2000);
             (all == values, d.chunk_dims().to_vec())
         };
         let (was, is) = if commits { (70, 40) } else { (100, 70) };

@@ -87,7 +87,7 @@ impl IodConnector {
             let Some((at, t)) = table.place(&d, n) else { break };
             let Class::Reference(r) = &t.class else { break };
             let mut bytes = vec![0; t.size as usize];
-            self.read_elements(state, &d, at, &mut bytes)?;
+            self.chunks.read_elements(state, &d, at, &mut bytes)?;
             if f(cells.reference(r, &bytes, budget)?)?.is_break() {
                 break;
             }
@@ -169,7 +169,7 @@ impl IodConnector {
             }
         }
         let mut there = vec![0; bytes.len()];
-        self.read_elements(state, d, at, &mut there)?;
+        self.chunks.read_elements(state, d, at, &mut there)?;
         if there != bytes {
             self.write_elements(state, d, at, &bytes)?;
         }

@@ -68,7 +68,7 @@ impl<'a> Sets<'a> {
     fn in_memory(&self, source: &Source) -> Result<Option<ElementSet>> {
         match source {
             Source::Image(image) => Ok(image.image().defined().cloned()),
-            Source::Cell(cell) => Ok(self.connector.image(self.d, cell)?.image().and_then(|image| image.defined()).cloned()),
+            Source::Cell(cell) => Ok(self.connector.chunks.image(self.d, cell)?.image().and_then(|image| image.defined()).cloned()),
             Source::Nothing => Ok(None),
         }
     }
@@ -136,7 +136,7 @@ impl ChunkSets for Sets<'_> {
         for number in numbers {
             match self.source(*number)? {
                 Source::Cell(cell) if !self.is_at_hand(&Source::Cell(cell.clone())) => {
-                    self.connector.check_whole(self.d, cell.len())?;
+                    self.connector.chunks.check_whole(self.d, cell.len())?;
                     bytes = bytes.saturating_add(cell.len());
                     waiting.push((*number, cell));
                 }
@@ -212,7 +212,7 @@ impl CopyRange for IodConnector {
                 if bytes.is_empty() {
                     break;
                 }
-                let resolve = |key: &Key| self.resolved(&s, Source::of(state, key)?);
+                let resolve = |key: &Key| self.chunks.resolved(&s, Source::of(state, key)?);
                 let written = read_written(&s, at, &mut bytes, &resolve)?;
                 self.write_defined(state, &d, place, &bytes, &written)?;
                 done = done.saturating_add(bytes.len() as u64);
@@ -363,7 +363,7 @@ impl IodConnector {
             while at < run.end {
                 let end = run.end.min(at.saturating_add(most));
                 let mut bytes = vec![0; usize::try_from(end.saturating_sub(at).saturating_mul(size)).unwrap_or(usize::MAX)];
-                let n = self.read_elements(state, d, at.saturating_mul(size), &mut bytes)?;
+                let n = self.chunks.read_elements(state, d, at.saturating_mul(size), &mut bytes)?;
                 f(state, at.saturating_mul(size), bytes.get(..n).unwrap_or_default())?;
                 at = end;
             }
@@ -445,7 +445,7 @@ impl IodConnector {
     /// element is left.
     fn undefine_parts(&self, state: &mut State, d: &Dataset, number: u64, parts: &[(u64, u64)]) -> Result<()> {
         let (key, mut is_empty, size) = (d.chunk_key(number), false, d.element_size.max(1));
-        let decoded = self.resolved(d, Source::of(state, &key)?)?;
+        let decoded = self.chunks.resolved(d, Source::of(state, &key)?)?;
         let Some(defined) = decoded.image().and_then(|image| image.defined()) else { return Ok(()) };
         let has_any = |(at, len): &(u64, u64)| {
             let next = defined.next_element(d.chunk_dims(), at / size);

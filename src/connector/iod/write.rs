@@ -36,7 +36,7 @@ impl IodConnector {
     ) -> Result<()> {
         if d.knows_defined() {
             // It could not be read again.
-            self.check_changed(d)?;
+            self.chunks.check_changed(d)?;
         }
         let there = state.changes.get(&key).cloned();
         if let Some(Change { body: Body::Dirty(chunk), ranges: before }) = &there
@@ -52,7 +52,10 @@ impl IodConnector {
         }
         let (mut image, mut ranges) = match there {
             Some(Change { body: Body::Dirty(chunk), ranges }) => (chunk.now(), ranges),
-            other => (if covered { d.blank(true)? } else { self.chunk(state, d, &key)? }, other.map_or_else(Ranges::default, |c| c.ranges)),
+            other => (
+                if covered { d.blank(true)? } else { self.chunks.chunk(state, d, &key)? },
+                other.map_or_else(Ranges::default, |c| c.ranges),
+            ),
         };
         let done = f(&mut *Arc::make_mut(&mut image).0, &mut ranges);
         state.put_chunk(key, image, ranges);
@@ -109,7 +112,7 @@ impl IodConnector {
         let skip = usize::try_from(offset % d.element_size.max(1)).unwrap_or(0);
         let len = skip.checked_add(bytes.len()).and_then(|n| n.checked_next_multiple_of(size));
         let mut old = vec![0; len.ok_or_else(|| too_large("elements with references are too large"))?];
-        self.read_elements(state, d, offset.saturating_sub(skip as u64), &mut old)?;
+        self.chunks.read_elements(state, d, offset.saturating_sub(skip as u64), &mut old)?;
         let mut new = old.clone();
         if let Some(part) = new.get_mut(skip..skip.saturating_add(bytes.len())) {
             part.copy_from_slice(bytes);
