@@ -62,6 +62,8 @@ pub struct Overlay {
     zeros: Option<u64>,
     /// Undo log of the operation under way.
     undo: Option<Undo>,
+    /// How often dirty blocks were dropped because the file has their bytes.
+    writes_below: u64,
 }
 
 /// Undo log: the blocks before each write.
@@ -315,6 +317,7 @@ impl Overlay {
     /// Ends a background write. If it `succeeded`, drops its sectors unless they were changed
     /// meanwhile.
     pub fn end_background_write(&mut self, succeeded: bool) {
+        self.writes_below = self.writes_below.wrapping_add(1);
         self.blocks.retain(|_, b| {
             let there = std::mem::take(&mut b.in_flight);
             b.fresh &= if succeeded { !there } else { u8::MAX };
@@ -350,8 +353,15 @@ impl Overlay {
         self.undo.as_ref().map_or(0, |undo| undo.bytes.len())
     }
 
+    /// How often dirty blocks were dropped because the file has their bytes: who read the file
+    /// before that may have older ones.
+    pub fn writes_below(&self) -> u64 {
+        self.writes_below
+    }
+
     /// Drops all changes.
     pub fn clear(&mut self) {
+        self.writes_below = self.writes_below.wrapping_add(1);
         self.blocks.clear();
     }
 }

@@ -16,7 +16,7 @@
 use super::overlay::{Bytes, Overlay};
 use super::space::{Pages, Pool, Ranges, Space, SpaceUsage};
 use super::write_order::{DATA_LEVEL, WriteOrder};
-use super::{FileDriver, JournalPlace, Status, WriteDriver, read_all};
+use super::{FileDriver, JournalPlace, WriteDriver, read_all};
 use crate::base::free_ranges::FreeRanges;
 use crate::base::locks::{Mutex, RwLock};
 use std::io;
@@ -28,6 +28,7 @@ mod background_write;
 mod eof_extension;
 mod free_record;
 mod order;
+mod reading;
 mod reserve;
 
 use background_write::BackgroundWrite;
@@ -548,47 +549,14 @@ fn reserve_journal(file: &dyn WriteDriver) {
     }
 }
 
-impl FileDriver for Transaction {
-    fn status(&self) -> io::Result<Status> {
-        self.driver.status()
-    }
-
-    fn extent(&self) -> io::Result<(u64, u64)> {
-        let state = self.state.read();
-        let (allocated, len) = state.allocated;
-        Ok((state.len, if allocated == 0 { 0 } else { allocated.saturating_add(state.len.saturating_sub(len)) }))
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let state = self.state.read();
-        let there = usize::try_from(state.len.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
-        if there > 0 && state.overlay.read(offset, buf.get_mut(..there).unwrap_or_default()) {
-            return Ok(there);
-        }
-        let n = read_all(&*self.driver, buf, offset)?;
-        Ok(n.max(state.overlay.patch(offset, buf)))
-    }
-
-    fn hole_end(&self, offset: u64) -> Option<u64> {
-        let state = self.state.read();
-        let known = state.overlay.next(offset).unwrap_or(u64::MAX);
-        if known == offset {
-            return None;
-        }
-        self.driver.hole_end(offset).map(|end| end.min(known))
-    }
-
-    fn advise(&self, offset: u64, len: u64) {
-        self.driver.advise(offset, len);
-    }
-}
-
 #[cfg(test)]
 mod background_write_tests;
 #[cfg(test)]
 mod order_tests;
 #[cfg(test)]
 mod random_tests;
+#[cfg(test)]
+mod reading_tests;
 #[cfg(test)]
 mod reserve_tests;
 #[cfg(test)]

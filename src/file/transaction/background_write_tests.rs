@@ -2,6 +2,7 @@
 
 use super::tests::{begun_with, bytes, commit};
 use super::*;
+use crate::file::Status;
 use crate::file::memory::GrowingFile;
 use std::sync::mpsc::{Receiver, Sender, channel};
 

@@ -2,6 +2,7 @@
 
 use super::tests::{begun_with, bytes, commit};
 use super::*;
+use crate::file::Status;
 use crate::file::commit::Root;
 use crate::file::memory::GrowingFile;
 use std::collections::BTreeSet;
