@@ -28,6 +28,7 @@ mod ownership;
 mod parts;
 pub mod paths;
 mod portable;
+mod properties;
 mod record_log;
 pub mod recover;
 pub mod references;
@@ -49,7 +50,7 @@ use super::salvage::Salvage;
 use super::stored;
 use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Elsewhere, Form, Link, LinkFacts, LinkTarget,
-    Newlines, ObjectId, ObjectInfo, Result, TargetVisitor, Value,
+    Newlines, ObjectId, ObjectInfo, ObjectProperties, Result, TargetVisitor, Value,
 };
 use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Address, Error, limits};
@@ -366,6 +367,11 @@ impl Connector for NativeConnector {
         let object = self.object(id)?;
         let body = object.message(message::COMMENT)?;
         Ok(body.map(|body| comment::decode(&body).to_vec()).filter(|text| !text.is_empty()))
+    }
+
+    fn properties(&self, id: ObjectId) -> Result<ObjectProperties> {
+        let _shared = self.shared();
+        properties::of(&self.object(id)?)
     }
 
     fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {

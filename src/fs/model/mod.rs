@@ -247,6 +247,7 @@ impl ObjectModel {
             {
                 edit.set_link_order(self.id, names)?;
             }
+            edit.set_properties(self.id, &from.read(|object| object.connector.properties(object.id))?)?;
             waiting(self.take_attributes(from, edit, &mut lost.attributes))?;
             for (attribute, path) in from.read(exchange::named_types)? {
                 let Some(path) = path else {

@@ -46,6 +46,7 @@ mod pending;
 mod prepare;
 #[cfg(test)]
 mod prepare_tests;
+mod properties;
 mod ranges;
 #[cfg(test)]
 mod ranges_tests;
