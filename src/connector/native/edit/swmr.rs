@@ -7,10 +7,12 @@
 use super::super::NativeConnector;
 use super::Change;
 use crate::base::{Address, Error, Result};
-use crate::connector::edit::{Edit, Elements, NewReference, Taken};
-use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
+use crate::connector::edit::{Edit, Elements, Erase, NewReference, Taken};
+use crate::connector::log::{CompactProgress, Compacted, EditLog};
+use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, ObjectProperties, Ownership};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// The oldest superblock whose flags readers heed.
@@ -44,10 +46,6 @@ impl NativeConnector {
     pub fn begin_swmr(&self) -> Result<()> {
         let store = self.file(0)?.store.clone();
         check_file(&store)?;
-        if self.written_log().is_some() {
-            let detail = "SWMR readers do not know the datasets in its log";
-            return Err(Error::unsupported("superblock", Address(store.base()), detail));
-        }
         // What precedes the first change of a file is not for readers.
         self.operate(&[], |_: &Change<'_>| Ok(()))?;
         self.commit_all(false)?;
@@ -126,6 +124,38 @@ impl Edit for SwmrEdit {
 
     fn zero(&self, _id: ObjectId, _offset: u64, _len: u64) -> Result<()> {
         refused("cannot punch holes")
+    }
+
+    fn erase(&self) -> Option<&dyn Erase> {
+        Some(self)
+    }
+
+    fn log(&self) -> Option<&dyn EditLog> {
+        Some(self)
+    }
+
+    fn set_elements(&self, _id: ObjectId, _elements: &NewValue) -> Result<()> {
+        refused("cannot replace all elements")
+    }
+
+    fn use_datatype(&self, _id: ObjectId, _attribute: Option<&[u8]>, _path: &[u8]) -> Result<()> {
+        refused("cannot change what the dataset is")
+    }
+
+    fn set_comment(&self, _id: ObjectId, _comment: &[u8]) -> Result<()> {
+        refused("cannot set a comment")
+    }
+
+    fn set_link_order(&self, _group: ObjectId, _names: Vec<Vec<u8>>) -> Result<()> {
+        refused("cannot order links")
+    }
+
+    fn set_properties(&self, _id: ObjectId, _properties: &ObjectProperties) -> Result<()> {
+        refused("cannot set creation properties")
+    }
+
+    fn log_by_default(&self, _released: bool) -> Result<()> {
+        refused("cannot make a log")
     }
 
     fn create_file(&self, _group: ObjectId, _name: &[u8]) -> Result<ObjectId> {
@@ -219,5 +249,41 @@ impl Edit for SwmrEdit {
 
     fn close(&self) -> Result<()> {
         Edit::close(&*self.connector()?)
+    }
+}
+
+/// An element that becomes undefined is one that a reader has seen.
+impl Erase for SwmrEdit {
+    fn punch(&self, _id: ObjectId, _offset: u64, _len: u64) -> Result<()> {
+        refused("cannot punch holes")
+    }
+
+    fn erase(&self, _id: ObjectId, _first: &[u64], _end: &[u64]) -> Result<()> {
+        refused("cannot make elements undefined")
+    }
+
+    fn set_defined(&self, _id: ObjectId, _range: Range<u64>, _defined: &[Range<u64>]) -> Result<()> {
+        refused("cannot make elements undefined")
+    }
+
+    fn writer_closed(&self, id: ObjectId) {
+        if let Ok(connector) = self.connector() {
+            Erase::writer_closed(&*connector, id);
+        }
+    }
+}
+
+/// The log stays as it is.
+impl EditLog for SwmrEdit {
+    fn compact(&self, _only: Option<ObjectId>, _progress: &mut CompactProgress<'_>) -> Result<Compacted> {
+        refused("cannot compact the log")
+    }
+
+    fn compact_part(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn rebuild_index(&self) -> Result<()> {
+        refused("cannot make the index of the log")
     }
 }

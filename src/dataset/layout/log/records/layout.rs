@@ -197,6 +197,10 @@ impl Layout for Recorded {
         NAME
     }
 
+    fn check_swmr(&self) -> std::result::Result<(), &'static str> {
+        Err("whose elements are in a log, which SWMR readers do not read; 'h5dir cp' copies it into chunks")
+    }
+
     fn describe(&self, _data: &DatasetBytes) -> Description {
         Description::default()
     }
