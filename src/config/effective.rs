@@ -50,6 +50,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("log", if spec.raw_log { "raw" } else { "datasets" }.into()),
         ("log-file", path(plan.log.file.as_deref())),
         ("log-format", if plan.log.format == LogFormat::Json { "json" } else { "text" }.into()),
+        ("log-writer", spec.log_writer.map_or(Value::Null, Into::into)),
         ("log-level", plan.log.level.name().into()),
         ("max-open", mirror.open_max.into()),
         ("metrics-file", path(plan.metrics.as_ref().map(|m| m.file.as_path()))),

@@ -75,7 +75,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Open datasets kept.
 const DATASETS_KEPT: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
@@ -112,6 +112,8 @@ pub struct NativeConnector {
     options: Options,
     /// Only of a file that may be changed.
     editing: Option<edit::Editing>,
+    /// The permitted changes of a log writer, which changes no other file than its own.
+    log_writer: OnceLock<edit::Restricted>,
 }
 
 /// An open dataset with its byte forms.
@@ -153,6 +155,7 @@ impl NativeConnector {
             damaged_lists: DamagedLists::new(),
             options,
             editing,
+            log_writer: OnceLock::new(),
         })
     }
 
@@ -555,6 +558,9 @@ impl Connector for NativeConnector {
     }
 
     fn edit(&self) -> Option<&dyn super::edit::Edit> {
+        if let Some(writer) = self.log_writer.get() {
+            return Some(writer);
+        }
         let editing = self.editing.as_ref()?;
         Some(match editing.swmr.get() {
             Some(swmr) => swmr,
