@@ -75,11 +75,21 @@ impl WriterLogs {
         Ok(found)
     }
 
-    /// Opens the run file of `writer` for writing, made if it is not there, and locks it. Errors:
-    /// `EWOULDBLOCK` if another mount has it.
+    /// Opens the run file of `writer` for writing, made if it is not there, and locks it. One that
+    /// root makes gets the owner of the HDF5 file. Errors: `EWOULDBLOCK` if another mount has it.
     pub fn own(&self, writer: u32) -> io::Result<PosixFile> {
-        let mode = Mode::from_bits_truncate(self.owner.mode & MODE);
-        let file = PosixFile::from_file(self.directory.open_file(&self.name(writer), OFlag::O_RDWR | OFlag::O_CREAT, mode)?)?;
+        let (name, mode) = (self.name(writer), Mode::from_bits_truncate(self.owner.mode & MODE));
+        let open = |flags: OFlag| self.directory.open_file(&name, OFlag::O_RDWR | flags, mode).and_then(PosixFile::from_file);
+        let file = match open(OFlag::O_CREAT | OFlag::O_EXCL) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open(OFlag::empty())?,
+            made => {
+                let made = made?;
+                if nix::unistd::geteuid().is_root() {
+                    made.set_owner(self.owner.uid, self.owner.gid)?;
+                }
+                made
+            }
+        };
         self.check(writer, &file)?;
         file.lock_exclusive()?;
         self.directory.sync()?;

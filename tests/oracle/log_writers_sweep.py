@@ -290,6 +290,29 @@ def kills(t, binary, place, rnd):
         model = want
 
 
+def killed_joins(t, binary, place, rnd):
+    """kill -9 of mounts that join: the next one shows the same."""
+    path = os.path.join(place, "joins.h5")
+    model = make(binary, path)
+    for round_ in range(8):
+        writers = [Writer(binary, path, number) for number in (1, 2)]
+        for _ in range(40):
+            rnd.choice(writers).step(rnd, 300)
+        for writer in writers:
+            writer.unmount()
+        model = joined(model, writers)
+        point = tempfile.mkdtemp(prefix="h5dir-mount-")
+        daemon = subprocess.Popen([binary, "mount", "-f", "--read-write", path, point], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rnd.random() * 0.25)
+        daemon.kill()
+        daemon.wait()
+        run(binary, "umount", "--lazy", point)
+        os.rmdir(point)
+        with harness.mounted(binary, path) as point:
+            compare(t, shown(point), model, f"join {round_} that was killed")
+        join(t, binary, path, model, f"join {round_} that was killed")
+
+
 def joined_once(t, binary, place):
     """Regression: a run file that could not be removed after it was joined is not joined again."""
     path = os.path.join(place, "once.h5")
@@ -420,6 +443,19 @@ def full_disk(t, binary, place):
         t.equal(writer.unmount().returncode, 0, "unmounting after a full disk")
         with harness.mounted(binary, path) as point:
             compare(t, shown(point), model, "with room again")
+        # There is no room to join: the run file stays.
+        with open(filler, "wb") as f, contextlib.suppress(OSError):
+            f.write(bytes(3 << 20))
+        mnt = os.path.join(place, "mnt")
+        done = run(binary, "mount", "--read-write", path, mnt)
+        t.check(done.returncode != 0 and run_files(path) == ["full.h5.log.1"], f"joining on a full disk: {done.stderr}")
+        if done.returncode == 0:
+            run(binary, "umount", mnt)
+        with harness.mounted(binary, path) as point:
+            compare(t, shown(point), model, "after joining failed")
+        os.unlink(filler)
+        subprocess.run(["mount", "-o", "remount,size=12m", disk], check=True)
+        join(t, binary, path, model, "with room to join")
     finally:
         subprocess.run(["umount", disk], capture_output=True)
 
@@ -452,6 +488,7 @@ def main():
         refusals(t, options.bin, place)
         several(t, options.bin, place, rnd)
         kills(t, options.bin, place, rnd)
+        killed_joins(t, options.bin, place, rnd)
         joined_once(t, options.bin, place)
         damage(t, options.bin, place, rnd)
         full_disk(t, options.bin, place)

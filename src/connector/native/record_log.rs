@@ -8,10 +8,13 @@ use super::{NativeConnector, attribute};
 use crate::base::request_error::errno_of;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, RecordAnchor, RecordLog, WriterRuns};
+use crate::file::posix::PosixFile;
+use crate::file::writer_log::{WRITERS_MAX, name_of};
 use crate::format::log::record::IDS_MAX;
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Name of this structure in errors.
@@ -111,7 +114,8 @@ fn writers(connector: &NativeConnector, file: &Arc<HdfFile>, object: &Object) ->
     let failed = |e: std::io::Error| Error::refused(errno_of(&e).unwrap_or(libc::EIO), format!("run files of log writers: {e}"));
     let found = match &connector.options.log.writers {
         Some(places) if file.index == 0 => places.all().map_err(failed)?,
-        _ => Vec::new(),
+        _ if file.index == 0 => Vec::new(),
+        _ => (1..=WRITERS_MAX).filter_map(|writer| Some((writer, beside(connector, file, writer)?))).collect(),
     };
     let joined = joined(object)?;
     let mut all = Vec::new();
@@ -121,6 +125,12 @@ fn writers(connector: &NativeConnector, file: &Arc<HdfFile>, object: &Object) ->
         all.extend(opened.filter(|(head, _)| !joined.contains(&head.id)).map(|(_, runs)| runs));
     }
     Ok(all)
+}
+
+/// The run file of `writer` beside `file`, which a link of another file leads to.
+fn beside(connector: &NativeConnector, file: &HdfFile, writer: u32) -> Option<PosixFile> {
+    let name = name_of(&file.name, writer);
+    connector.options.neighbours.open(&file.directory, name.as_bytes(), "run file of a log writer").ok().map(|(found, _)| found)
 }
 
 /// Identifiers of the run files that the log `object` was joined with last.

@@ -171,3 +171,67 @@ impl RecordLog {
         self.with_dataset(member, |dataset| dataset.next_beside(at, most))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::memory::MemoryFile;
+    use crate::format::Writer;
+    use crate::format::log::record::Selection;
+    use crate::format::log::run::RunDataset;
+
+    fn run(sequence: u64, continued: bool, records: &[u8], count: u64) -> Vec<u8> {
+        let datasets = vec![RunDataset { id: 1, element_size: 1, dims: vec![4] }];
+        RunHead { sequence, serial: 0, bytes: 0, records: count, continued, datasets }.encode(records)
+    }
+
+    fn record(deflated: bool) -> Vec<u8> {
+        let mut w = Writer::new();
+        let selection = Selection::Subarray { start: vec![1], count: vec![2] };
+        Head { dataset: 1, selection, deflated }.write(1, &mut w);
+        w.bytes(b"ab");
+        w.into_bytes()
+    }
+
+    fn open(runs: &[Vec<u8>]) -> WriterRuns {
+        let head = WriterHead { writer: 1, id: 1, serial: 0, sequence: 0 }.encode();
+        let file = MemoryFile::new([head, runs.concat()].concat());
+        WriterRuns::open(1, Arc::new(file)).unwrap().unwrap().1
+    }
+
+    fn counted(runs: &[Vec<u8>]) -> (Vec<u64>, WriterTail) {
+        let mut seen = Vec::new();
+        let tail = open(runs).each_run(&mut |head, _, _| {
+            seen.push(head.sequence);
+            Ok(())
+        });
+        (seen, tail.unwrap())
+    }
+
+    /// Runs count up to the last one that ends a commit; another number, or damage, ends them.
+    #[test]
+    fn runs_count_to_the_last_commit() {
+        let whole = |sequence, continued| run(sequence, continued, &record(false), 1);
+        let len = whole(0, false).len() as u64;
+        let tail = |runs: u64| WriterTail { end: HEAD_BYTES as u64 + runs * len, sequence: runs };
+        assert_eq!(counted(&[]), (vec![], tail(0)));
+        assert_eq!(counted(&[whole(0, false), whole(1, true), whole(2, false)]), (vec![0, 1, 2], tail(3)));
+        assert_eq!(counted(&[whole(0, false), whole(1, true)]), (vec![0], tail(1)));
+        assert_eq!(counted(&[whole(0, false), whole(2, false)]), (vec![0], tail(1)));
+        let mut damaged = whole(1, false);
+        *damaged.last_mut().unwrap() ^= 1;
+        assert_eq!(counted(&[whole(0, false), damaged.clone(), whole(2, false)]), (vec![0], tail(1)));
+        for cut in 0..damaged.len() {
+            assert_eq!(counted(&[whole(0, false), whole(1, false)[..cut].to_vec()]), (vec![0], tail(1)));
+        }
+    }
+
+    #[test]
+    fn a_run_file_of_another_writer_is_refused() {
+        let file = |bytes: Vec<u8>| -> Arc<dyn FileDriver> { Arc::new(MemoryFile::new(bytes)) };
+        let head = WriterHead { writer: 2, id: 1, serial: 0, sequence: 0 }.encode();
+        assert!(WriterRuns::open(1, file(head.clone())).is_err());
+        assert!(WriterRuns::open(2, file(head.clone())).unwrap().is_some());
+        assert!(WriterRuns::open(2, file(head[..40].to_vec())).unwrap().is_none());
+    }
+}
