@@ -38,6 +38,10 @@ def make(path):
         plist = h5p.create(h5p.GROUP_CREATE)
         assert lists.LIB.H5Pset_link_phase_change(plist.id, 3, 2) >= 0
         h5g.create(f.id, b"soon dense", gcpl=plist)
+        # Tracked, and not indexed: it keeps that beside the order of its links.
+        h5g.create(f.id, b"ordered", gcpl=lists.group(order=1))
+        f["ordered"].create_group("b")
+        f["ordered"].create_group("a")
         for i in range(5):
             f["soon dense"].create_group(f"g{i}")
         compound = np.dtype([("a", "<i4"), ("b", "S3"), ("c", "<f8", (2,))])
@@ -152,6 +156,7 @@ def containers(options, tally, folder):
                 except OSError as e:
                     tally.check(e.errno in (errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP), f"setting a list: {e}")
     tally.equal(run(options, "check", "iod:" + container).returncode, 0, "check of the container")
+    merged(options, tally, container, source)
     beside_a_killed_writer(options, tally, container, source, want)
     assert run(options, "create", back).returncode == 0
     done = run(options, "cp", "-r", "iod:" + container + ":/", back + ":/")
@@ -163,6 +168,22 @@ def containers(options, tally, folder):
             lists.LIB.H5Pclose(plist)
         tally.equal(len(f["soon dense"]), 5, "links of a group that is dense soon")
     tally.equal(run(options, "check", back).returncode, 0, "check of the file copied back")
+
+
+def merged(options, tally, container, source):
+    """Regression: a copy into a group that is there keeps that it tracks the order of its links."""
+    copy, plain = container + "-merged", source + ".plain.h5"
+    shutil.copytree(container, copy)
+    with h5py.File(plain, "w", libver="latest") as f:
+        f.create_group("ordered").create_group("c")
+    done = run(options, "cp", "-r", plain + ":/", f"iod:{copy}:/")
+    tally.equal(done.returncode, 0, f"cp into a group that is there: {done.stderr}")
+    with harness.mounted(options.bin, "iod:" + copy) as mount:
+        tally.equal(sorted(os.listdir(os.path.join(mount, "ordered"))), ["a", "b", "c"], "names of a merged group")
+        got = lists.decode(os.getxattr(os.path.join(mount, "ordered"), LIST))
+        flags = ctypes.c_uint()
+        assert lists.LIB.H5Pget_link_creation_order(got, ctypes.byref(flags)) >= 0
+        tally.equal(flags.value, 1, "a merged group tracks the order of its links")
 
 
 def link_properties(plist):

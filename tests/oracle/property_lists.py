@@ -28,6 +28,7 @@ def library():
         ("H5Pset_link_phase_change", ctypes.c_int, [hid, ctypes.c_uint, ctypes.c_uint]),
         ("H5Pset_est_link_info", ctypes.c_int, [hid, ctypes.c_uint, ctypes.c_uint]),
         ("H5Pget_link_phase_change", ctypes.c_int, [hid, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint)]),
+        ("H5Pget_link_creation_order", ctypes.c_int, [hid, ctypes.POINTER(ctypes.c_uint)]),
         ("H5Pget_est_link_info", ctypes.c_int, [hid, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint)]),
     ):
         function = getattr(lib, name)

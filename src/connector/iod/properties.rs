@@ -128,6 +128,11 @@ impl State {
         let usual = ObjectProperties::default();
         let mut messages = vec![(keys::PROPERTIES, object_properties(properties), object_properties(&usual))];
         if object == ObjectKind::Group {
+            // One that is there and tracks the order of its links goes on doing so.
+            let now = self.properties(id)?.links;
+            let mut properties = properties.clone();
+            properties.links.is_tracked |= now.is_tracked;
+            properties.links.is_indexed |= now.is_indexed;
             messages.extend([
                 (kind::LINK_INFO, link_info(&properties.links)?, link_info(&usual.links)?),
                 (kind::GROUP_INFO, group_info(&properties.links)?, group_info(&usual.links)?),

@@ -242,12 +242,12 @@ impl ObjectModel {
                 }
                 lost.undefined = self.take_defined(from, edit)?;
             }
+            edit.set_properties(self.id, &from.read(|object| object.connector.properties(object.id))?)?;
             if kind == ObjectKind::Group
                 && let Some(names) = from.read(exchange::created_links)?
             {
                 edit.set_link_order(self.id, names)?;
             }
-            edit.set_properties(self.id, &from.read(|object| object.connector.properties(object.id))?)?;
             waiting(self.take_attributes(from, edit, &mut lost.attributes))?;
             for (attribute, path) in from.read(exchange::named_types)? {
                 let Some(path) = path else {

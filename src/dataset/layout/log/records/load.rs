@@ -157,8 +157,8 @@ impl Opened {
     }
 }
 
-/// The run at the start of `left` bytes, which `read` reads from the first one on, if it is whole and
-/// has this sequence number, or any.
+/// The run at the start of `left` bytes, if it is whole and has this sequence number, or any.
+/// `read` reads from the first byte on.
 pub(super) fn whole_run(left: u64, sequence: Option<u64>, read: &dyn Fn(&mut [u8]) -> Result<()>) -> Result<Option<(RunHead, Vec<u8>)>> {
     let mut start = [0; RUN_PROBE_BYTES];
     if left < start.len() as u64 {

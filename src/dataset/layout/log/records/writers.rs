@@ -166,7 +166,7 @@ impl RecordLog {
         Ok(())
     }
 
-    /// The next elements of a dataset from `at` on that are in run files of writers, at most `most`.
+    /// The next elements of a dataset from `at` on that run files have, at most `most`.
     pub(super) fn next_beside(&self, member: &Member, at: u64, most: u64) -> Result<Option<Range<u64>>> {
         self.with_dataset(member, |dataset| dataset.next_beside(at, most))
     }
