@@ -51,6 +51,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("log-file", path(plan.log.file.as_deref())),
         ("log-format", if plan.log.format == LogFormat::Json { "json" } else { "text" }.into()),
         ("log-level", plan.log.level.name().into()),
+        ("log-writer", spec.log_writer.map_or(Value::Null, Into::into)),
         ("max-open", mirror.open_max.into()),
         ("metrics-file", path(plan.metrics.as_ref().map(|m| m.file.as_path()))),
         ("metrics-interval", seconds(Some(plan.metrics.as_ref().map_or(super::resolve::DEFAULT_METRICS_INTERVAL, |m| m.every)))),

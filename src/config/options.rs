@@ -2,7 +2,7 @@
 
 use super::value::{
     Containers, ExternalFiles, Group, Level, LogFormat, LogView, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User,
-    VdsMissing, Version,
+    VdsMissing, Version, WriterNumber,
 };
 use crate::fs::spec::Modes;
 use crate::mirror::Naming;
@@ -38,6 +38,11 @@ pub(crate) struct MountOptions {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     #[arg(help_heading = heading::WRITING)]
     pub(crate) swmr: Option<Switch>,
+
+    /// Write datasets of its log to FILE.log.K, beside other writers; K is 1 to 1024 [default: off]
+    #[arg(long, value_name = "K")]
+    #[arg(help_heading = heading::WRITING)]
+    pub(crate) log_writer: Option<WriterNumber>,
 
     /// Show what can be read of a damaged file; .h5dir/found has objects without names
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
@@ -298,7 +303,7 @@ pub(crate) fn choices(arg: &Arg) -> Vec<&str> {
 macro_rules! all_options {
     ($call:ident) => {
         $call! {
-            foreground read_only read_write swmr commit_interval commit_on_close keep_types stay_awake no_sandbox check_interval cache_size external external_root external_write
+            foreground read_only read_write swmr log_writer commit_interval commit_on_close keep_types stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format metrics_file metrics_interval include exclude mirror_names max_open idle_timeout rescue log
             anonymous cache_dir cache_dir_size remote_timeout version transaction pin

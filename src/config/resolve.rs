@@ -169,6 +169,9 @@ fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<
     if mirror.is_some() && spec.swmr {
         return Err(UsageError("--swmr needs an HDF5 file; a directory is mounted without it".into()));
     }
+    if mirror.is_some() && spec.log_writer.is_some() {
+        return Err(UsageError("--log-writer needs an HDF5 file; a directory is mounted without it".into()));
+    }
     if mirror.is_some() && spec.transaction.is_some() {
         return Err(UsageError("--transaction needs a container in an object store; a directory is mounted without it".into()));
     }
@@ -286,6 +289,11 @@ fn on(switch: Option<Switch>) -> bool {
 
 /// Whether the mount is read-write.
 fn writable(options: &MountOptions) -> Result<bool, UsageError> {
+    if options.log_writer.is_some() {
+        let other = on(options.read_write) || on(options.read_only) || on(options.swmr);
+        let reason = "--log-writer writes beside the file, not into it; leave out --read-write, --read-only and --swmr";
+        return if other { Err(UsageError(reason.into())) } else { Ok(true) };
+    }
     match (options.read_only.map(|s| s.0), options.read_write.map(|s| s.0)) {
         (Some(a), Some(b)) if a == b => Err(UsageError("--read-only and --read-write exclude each other; give one of them".into())),
         (read_only, read_write) => Ok(read_write.unwrap_or(read_only == Some(false))),
@@ -303,6 +311,7 @@ const PIN_MIN: Duration = Duration::from_secs(1);
 
 fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError> {
     well_named(&target.file)?;
+    let log_writer = options.log_writer.as_ref().map(|writer| writer.0);
     let writable = writable(options)?;
     let rescue = on(options.rescue);
     if rescue && writable {
@@ -354,6 +363,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         threads: threads(options),
         writable,
         swmr,
+        log_writer,
         follow: check_interval(options, writable).is_some() && !rescue,
         rescue,
         raw_log: options.log == Some(LogView::Raw),

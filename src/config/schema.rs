@@ -4,7 +4,9 @@ use super::create;
 use super::file::{FILE_KEYS, MOUNT_KEYS};
 use super::new_file_args::{NewFileOptions, SharedMessages};
 use super::options::{LongOptions, choices};
-use super::value::{Containers, ExternalFiles, Group, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, Version};
+use super::value::{
+    Containers, ExternalFiles, Group, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, Version, WriterNumber,
+};
 use clap::{Arg, ArgAction, CommandFactory};
 use serde_json::{Map, Value, json};
 use std::any::TypeId;
@@ -107,6 +109,9 @@ fn value(arg: &Arg) -> Value {
     }
     if id == TypeId::of::<Threads>() {
         return json!({"type": "integer", "minimum": 1, "maximum": 256});
+    }
+    if id == TypeId::of::<WriterNumber>() {
+        return json!({"type": "integer", "minimum": 1, "maximum": 1024});
     }
     if id == TypeId::of::<Containers>() {
         return json!({"type": "integer", "minimum": 1, "maximum": 1_000_000});

@@ -49,6 +49,10 @@ pub(crate) struct Group(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Threads(pub(crate) usize);
 
+/// Number of a log writer, 1 to 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WriterNumber(pub(crate) u32);
+
 /// A number of containers, 1 to 1,000,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Containers(pub(crate) usize);
@@ -277,6 +281,15 @@ impl FromStr for Threads {
     fn from_str(text: &str) -> Result<Self, String> {
         let n = text.parse().ok().filter(|n| (1..=256).contains(n));
         n.map(Threads).ok_or_else(|| "expected a number from 1 to 256".to_owned())
+    }
+}
+
+impl FromStr for WriterNumber {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let n = text.parse().ok().filter(|n| (1..=1024).contains(n));
+        n.map(WriterNumber).ok_or_else(|| "expected a number from 1 to 1024".to_owned())
     }
 }
 

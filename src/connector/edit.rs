@@ -6,7 +6,7 @@
 use super::log::EditLog;
 use super::maps::EditMaps;
 use super::stored::{self, ChunkStorage, Original, StoredChunk};
-use super::{DatasetSpec, Datatype, ElementSet, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
+use super::{DatasetSpec, Datatype, ElementSet, Form, NewAttribute, NewValue, ObjectId, ObjectProperties, Ownership, Result, Target};
 use crate::base::Error;
 use crate::dataset::creation::MESSAGE_MAX_BYTES;
 use std::ops::Range;
@@ -158,6 +158,12 @@ pub trait Edit: Send + Sync {
     /// `names` in their order. If some of them do not exist yet, it is set when they do, at the
     /// latest by the last commit. Containers that keep no order ignore it.
     fn set_link_order(&self, _group: ObjectId, _names: Vec<Vec<u8>>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Sets creation properties of a copied object, as far as the container has them for an object
+    /// that exists.
+    fn set_properties(&self, _id: ObjectId, _properties: &ObjectProperties) -> Result<()> {
         Ok(())
     }
 

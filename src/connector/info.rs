@@ -31,6 +31,8 @@ pub struct DatasetInfo {
     pub index: Option<&'static str>,
     /// Filters in the order of writing.
     pub filters: Vec<FilterSpec>,
+    /// The same as the file has them, with those that make the layout.
+    pub stored_filters: Vec<FilterSpec>,
     /// First byte of its elements in the container's file, where they lie there in one piece.
     pub offset: Option<u64>,
     /// Parts of other files that hold its elements.

@@ -76,6 +76,7 @@ impl MemoryObject {
             chunks: None,
             index: None,
             filters: Vec::new(),
+            stored_filters: Vec::new(),
             offset: None,
             external: None,
             is_elsewhere: false,

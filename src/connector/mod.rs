@@ -54,6 +54,7 @@ use crate::base::Error;
 pub(crate) use crate::dataset::create::usual_fill_time;
 pub use crate::dataset::elsewhere::{Elsewhere, SourceMapping};
 pub use crate::dataset::layout::{Seek, Segment};
+pub use crate::format::property_list::{LinkProperties, ObjectProperties};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -259,6 +260,15 @@ pub trait Connector: Send + Sync {
     }
     /// The comment of an object, if it has one.
     fn comment(&self, _id: ObjectId) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    /// Creation properties of an object beside those of its elements.
+    fn properties(&self, _id: ObjectId) -> Result<ObjectProperties> {
+        Ok(ObjectProperties::default())
+    }
+    /// Identifiers of the key-value objects that have the metadata and the attributes of an object;
+    /// `None`: objects are stored in another way.
+    fn auxiliary_objects(&self, _id: ObjectId) -> Result<Option<[u64; 2]>> {
         Ok(None)
     }
     /// Names of the links of a group in the order in which they were created, at most `limit`;

@@ -37,6 +37,8 @@ pub struct OpenOptions {
     pub writable: bool,
     /// Let SWMR readers of libhdf5 have it open meanwhile.
     pub swmr: bool,
+    /// Write elements of datasets in its log to a run file of this number beside it.
+    pub log_writer: Option<u32>,
     /// Follow changes by other processes.
     pub follow: bool,
     /// Open it although its superblock or its root group is damaged, and look for objects without

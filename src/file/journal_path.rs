@@ -79,7 +79,7 @@ fn journal_name(name: &OsStr) -> OsString {
 }
 
 /// Why the file `journal` cannot be the journal of `file`.
-fn rejection(journal: &Entry, file: &Entry) -> Option<&'static str> {
+pub(super) fn rejection(journal: &Entry, file: &Entry) -> Option<&'static str> {
     let caller = nix::unistd::geteuid().as_raw();
     if !journal.is_regular() {
         return Some(journal.kind_name());

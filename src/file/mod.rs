@@ -28,6 +28,7 @@ pub mod store;
 mod syscall;
 pub mod transaction;
 pub mod write_order;
+pub mod writer_log;
 
 use std::io;
 use std::ops::Range;

@@ -24,6 +24,7 @@ pub(crate) mod log;
 pub mod message;
 pub mod object_header;
 pub mod onion;
+pub mod property_list;
 pub mod selection;
 pub mod set_selection;
 pub mod shared_message;

@@ -57,6 +57,8 @@ pub struct MountSpec {
     pub writable: bool,
     /// SWMR readers of libhdf5 may have it open meanwhile; only elements are changed.
     pub swmr: bool,
+    /// Elements of datasets in its log are written to a run file of this number beside it.
+    pub log_writer: Option<u32>,
     /// Changes by other processes are followed, in a read-only mount.
     pub follow: bool,
     /// The container is damaged: it is read as far as possible.
@@ -101,6 +103,7 @@ impl MountSpec {
             threads: 1,
             writable: false,
             swmr: false,
+            log_writer: None,
             follow: false,
             rescue: false,
             raw_log: false,
@@ -134,6 +137,7 @@ impl MountSpec {
             group: self.group.clone(),
             writable: self.writable,
             swmr: self.swmr,
+            log_writer: self.log_writer,
             follow: self.follow && !self.rescue,
             rescue: self.rescue,
             raw_log: self.raw_log,

@@ -42,6 +42,9 @@ pub const MAP_KEY_TYPE: u16 = 0xff03;
 /// Type of the values of a map: a datatype message.
 pub const MAP_VALUE_TYPE: u16 = 0xff04;
 
+/// Creation properties of the object that no message of the file format has.
+pub const PROPERTIES: u16 = 0xff05;
+
 /// Longest key, bytes.
 pub const KEY_MAX: usize = 32 << 10;
 

@@ -7,7 +7,7 @@
 use super::cell::Cell;
 use super::delta::Entry;
 use super::keys::{
-    self, ACCESS_TIME, ATTRIBUTE, CELLS, CHUNK, HEADER, Key, LINK, MAP, MAP_KEY_TYPE, MAP_VALUE_TYPE, OBJECT_TYPE, OWNERSHIP,
+    self, ACCESS_TIME, ATTRIBUTE, CELLS, CHUNK, HEADER, Key, LINK, MAP, MAP_KEY_TYPE, MAP_VALUE_TYPE, OBJECT_TYPE, OWNERSHIP, PROPERTIES,
 };
 use super::objects::Objects;
 use super::range::Values;
@@ -141,7 +141,7 @@ fn has_any<I>(ours: &Changes<I>, id: u64, kind: u8) -> bool {
 
 /// True if metadata is not needed to understand elements.
 pub fn is_loose(message: u16) -> bool {
-    matches!(message, MTIME | REFERENCE_COUNT | OWNERSHIP | ACCESS_TIME)
+    matches!(message, MTIME | REFERENCE_COUNT | OWNERSHIP | ACCESS_TIME | PROPERTIES)
 }
 
 /// The conflict of a change of metadata with ours, if there is one. Adds link counts.

@@ -9,11 +9,11 @@ use super::{defined_fact, link_order, named_types, number, parse, references, te
 use crate::base::{Error, Result};
 use crate::connector::filters::{name_of, registered_name};
 use crate::connector::log::DatasetInLog;
-use crate::connector::usual_fill_time;
 use crate::connector::{
     Connector, DatasetInfo, Elements, Elsewhere, ExternalSegment, Fill, FilterSpec, Form, Limited, Newlines, ObjectId, ObjectKind, Shape,
     SourceMapping,
 };
+use crate::connector::{exchange, usual_fill_time};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -24,11 +24,15 @@ const FACT_MAX: usize = 64 << 10;
 pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 /// Text of a fill value that is undefined.
 const UNDEFINED: &[u8] = b"undefined";
+/// Name of the fact whose bytes are the creation property list.
+const CREATION_LIST: &str = "object_create_plist";
+/// Name of the fact that has the identifiers of the auxiliary objects.
+const SCRATCH_PAD: &str = "scratch_pad";
 /// Key of the newlines inside strings.
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
-/// All facts but the numbered ones of references and defined elements, and the long one of the
-/// order of links.
+/// All facts but the numbered ones of references and defined elements, the long one of the order of
+/// links, and those for programs that know containers or libhdf5.
 pub const FACT_NAMES: [&str; 24] = [
     "attributes",
     "chunks",
@@ -92,6 +96,12 @@ pub fn needed_facts(connector: &dyn Connector, id: ObjectId, defined: &dyn Fn() 
     Ok(names)
 }
 
+/// The scratch pad of an object: the objects with its metadata and its attributes, and two that are
+/// undefined.
+fn scratch_pad([metadata, attributes]: [u64; 2]) -> Vec<u8> {
+    [metadata, attributes, u64::MAX, u64::MAX].map(|id| format!("{id:016x}")).join(" ").into_bytes()
+}
+
 /// True if all attributes of the object `id` are such as their texts alone make, in any order.
 fn are_texts(connector: &dyn Connector, id: ObjectId) -> Result<bool> {
     let text = variable_string(connector.reference_bytes())?;
@@ -123,6 +133,8 @@ pub fn fact_within(connector: &dyn Connector, id: ObjectId, name: &str, limit: u
     let text = match (name, kind) {
         ("attributes", _) => return attributes(connector, id, limit).map(Some),
         ("comment", _) => return connector.comment(id),
+        (CREATION_LIST, _) => return exchange::creation_list(exchange::Object { connector, id }),
+        (SCRATCH_PAD, _) => return Ok(connector.auxiliary_objects(id)?.map(scratch_pad)),
         (named_types::NAME, _) => return named_types::text(connector, id, kind, limit),
         (link_order::NAME, ObjectKind::Group) => return link_order::text(connector, id, limit),
         ("kind", ObjectKind::Group) => "group",

@@ -25,6 +25,12 @@ def make(path):
         # An empty dataset would get no storage.
         f.create_dataset("early", (8,), "i4", maxshape=(400,), chunks=(8,), dcpl=early).resize(0, 0)
         f.create_dataset("inner/wide", (0, 70), "i2", maxshape=(None, 70), chunks=(1, 10))
+        # The mark of sparse chunks of profile map: a flag of deflate that libhdf5 does not know.
+        marked = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        marked.set_chunk((6,))
+        marked.set_filter(1, 0x81, (4,))
+        space, four = h5py.h5s.create_simple((0,), (h5py.h5s.UNLIMITED,)), h5py.h5t.STD_I32LE
+        h5py.h5d.create(f.id, b"sparse", four, space, marked)
         # Continuation chunks of the header.
         for i in range(6):
             f["array"].attrs[f"attribute{i}"] = "x" * 50 * i
@@ -32,7 +38,7 @@ def make(path):
 
 def check(path, **how):
     with h5py.File(path, "r", **how) as f:
-        for name in ("array", "packed", "tree", "packedtree", "fixed", "small", "single", "early", "inner/wide"):
+        for name in ("array", "packed", "tree", "packedtree", "fixed", "small", "single", "early", "inner/wide", "sparse"):
             data = f[name][...].ravel()
             want = np.arange(1, data.size + 1).astype(data.dtype)
             if not np.array_equal(data, want):

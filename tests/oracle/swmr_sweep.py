@@ -189,6 +189,8 @@ def refusals(t, point):
     refused(t, "setxattr", errno.EPERM, os.setxattr, f"{point}/array", "user.new", b"1")
     refused(t, "setxattr of a fact", errno.EPERM, os.setxattr, f"{point}/array", "user.h5dir.chunks", b"[4]")
     refused(t, "removexattr", errno.EPERM, os.removexattr, point, "user.there")
+    refused(t, "the order of links", errno.EPERM, os.setxattr, point, "user.h5dir.links", b'["over"]')
+    refused(t, "a comment", errno.EPERM, os.setxattr, f"{point}/array", "user.h5dir.comment", b"c")
     refused(t, "chmod", errno.EPERM, os.chmod, f"{point}/array", 0o600)
     refused(t, "truncate to less", errno.EPERM, os.truncate, f"{point}/array", 8)
     refused(t, "O_TRUNC", errno.EPERM, open, f"{point}/array", "wb")
@@ -406,7 +408,165 @@ def usage(t, binary, place):
                 t.equal(f["d"][...].tolist(), list(range(n + 1)), "a dataset of h5dir")
 
 
+SPARSE = {"sparse": "map", "packed": "filter", "structured": "structured"}
+SPARSE_ROWS = 400
+
+
+def make_with_log(binary, path):
+    """A file of h5dir with an ordinary dataset, sparse ones of all profiles, and one in a log, whose index lacks its last run."""
+    subprocess.run([binary, "create", path], check=True)
+    with harness.mounted(binary, path, "--read-write") as point:
+        def dataset(name, more):
+            open(f"{point}/{name}", "wb").close()
+            text = '{"dtype": "<i8", "shape": [0, 4], "maxshape": [null, 4], %s}' % more
+            os.setxattr(f"{point}/{name}", "user.h5dir.dataset", text.encode())
+        dataset("array", '"chunks": [16, 4]')
+        for name, profile in SPARSE.items():
+            dataset(name, f'"chunks": [16, 4], "layout": "sparse", "profile": "{profile}"')
+        dataset("logged", '"layout": "log"')
+        for name in ("logged", *SPARSE):
+            with open(f"{point}/{name}", "wb") as f:
+                f.write(np.arange(1, 41).astype("<i8").tobytes())
+        for name in SPARSE:
+            os.truncate(f"{point}/{name}", 0)
+
+
+def reason(path):
+    return os.getxattr(path, "user.h5dir.error").decode()
+
+
+def sparse_and_log_refusals(t, point):
+    """What SWMR cannot do with sparse and log datasets is refused, each with its reason; the others can be written."""
+    refused(t, "writing in a log", errno.EPERM, write_to, f"{point}/logged")
+    t.check("in a log" in reason(f"{point}/logged"), reason(f"{point}/logged"))
+    refused(t, "growing in a log", errno.EPERM, os.truncate, f"{point}/logged", 400)
+    refused(t, "shrinking in a log", errno.EPERM, os.truncate, f"{point}/logged", 32)
+    for name in ("packed", "structured"):
+        refused(t, f"writing {name}", errno.EPERM, write_to, f"{point}/{name}")
+        t.check("does not read without a plugin" in reason(f"{point}/{name}"), reason(f"{point}/{name}"))
+    refused(t, "a hole of sparse data", errno.EPERM, punch, f"{point}/sparse")
+    t.check("holes" in reason(f"{point}/sparse"), reason(f"{point}/sparse"))
+    refused(t, "a smaller sparse dataset", errno.EPERM, os.truncate, f"{point}/sparse", 32)
+    refused(t, "another layout", errno.EPERM, os.setxattr, f"{point}/array", "user.h5dir.layout", b"log")
+
+
+def grow_sparse(point, row):
+    """Defines one element of a new row of the sparse dataset, and all of a row of the other one."""
+    with open(f"{point}/sparse", "r+b") as f:
+        f.seek((row * 4 + row % 4) * 8)
+        f.write(np.array([row + 1], "<i8").tobytes())
+        f.flush()
+        with open(f"{point}/array", "r+b") as g:
+            g.seek(row * 32)
+            g.write(np.full(4, row + 1, "<i8").tobytes())
+        if row % 3 == 0:
+            os.fsync(f.fileno())
+
+
+def sparse_row(row):
+    return [row + 1 if i == row % 4 else 0 for i in range(4)]
+
+
+def follow_sparse(path, stop):
+    """A reader: each row that a dataset has is whole, and none goes."""
+    seen, rounds = {"sparse": 0, "array": 0}, 0
+    with h5py.File(path, "r", libver="latest", swmr=True) as f:
+        print("open", flush=True)
+        last = False
+        while not last:
+            last = os.path.exists(stop)
+            for name in seen:
+                f[name].refresh()
+                data = f[name][...]
+                if len(data) < seen[name]:
+                    raise SystemExit(f"{name} shrank")
+                for row, values in enumerate(data.tolist()):
+                    # A program writes the element that makes a row after the row before is there.
+                    want = sparse_row(row) if name == "sparse" else [row + 1] * 4
+                    if values != want:
+                        raise SystemExit(f"{name}: row {row} of {len(data)} is {values}")
+                seen[name] = len(data)
+            rounds += 1
+    print(rounds, *seen.values(), flush=True)
+
+
+def data_bytes(path):
+    """Bytes of a file that are no holes."""
+    fd, at, found = os.open(path, os.O_RDONLY), 0, 0
+    try:
+        while True:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+            at = os.lseek(fd, start, os.SEEK_HOLE)
+            found += at - start
+    except OSError as e:
+        if e.errno != errno.ENXIO:
+            raise
+        return found
+    finally:
+        os.close(fd)
+
+
+def check_sparse(t, binary, path, logged, rows, what, synced=None):
+    """The file as h5py and the next mount have it."""
+    with h5py.File(path, "r") as f:
+        for name, want in (("sparse", sparse_row), ("array", lambda row: [row + 1] * 4)):
+            data = f[name][...].tolist()
+            t.equal(data, [want(row) for row in range(len(data))], f"{what}: {name}")
+            least = rows if synced is None else synced
+            t.check(least <= len(data) <= rows, f"{what}: {name} has {len(data)} rows, not {least} to {rows}")
+    with harness.mounted(binary, path, "--read-write") as point:
+        t.equal(harness.read(f"{point}/logged"), logged, f"{what}: elements of the log")
+        rows_now = os.stat(f"{point}/sparse").st_size // 32
+        t.equal(data_bytes(f"{point}/sparse"), rows_now * 8, f"{what}: bytes of defined elements")
+        with open(f"{point}/logged", "ab") as f:
+            f.write(np.arange(41, 45).astype("<i8").tobytes())
+    with harness.mounted(binary, path) as point:
+        t.equal(len(harness.read(f"{point}/logged")), len(logged) + 32, f"{what}: the log is written again")
+    done = subprocess.run([binary, "check", "--data", path], capture_output=True, text=True)
+    t.equal(done.returncode, 0, f"{what}: h5dir check: {done.stdout}{done.stderr}")
+
+
+def sparse_and_log(t, binary, place):
+    """A file with sparse datasets and a log has a SWMR writer."""
+    path, stop = os.path.join(place, "sparse.h5"), os.path.join(place, "sparse-stop")
+    make_with_log(binary, path)
+    killed = os.path.join(place, "sparse-killed.h5")
+    shutil.copy(path, killed)
+    with harness.mounted(binary, path, "--read-write", "--swmr") as point:
+        logged = harness.read(f"{point}/logged")
+        t.equal(np.frombuffer(logged, "<i8").tolist(), list(range(1, 41)), "the log through the mount")
+        reader, first = subprocess.Popen([sys.executable, __file__, "--follow-sparse", path, stop], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), None
+        first = reader.stdout.readline()
+        for row in range(SPARSE_ROWS):
+            grow_sparse(point, row)
+            if row == SPARSE_ROWS // 2:
+                sparse_and_log_refusals(t, point)
+        with open(f"{point}/sparse", "r+b") as f:
+            os.fsync(f.fileno())
+        open(stop, "w").close()
+        printed = reader.communicate(timeout=300)[0]
+        t.equal((first, reader.returncode), ("open\n", 0), f"the reader of sparse data: {first}{printed[-300:]}")
+        t.equal(printed.split()[1:], [str(SPARSE_ROWS)] * 2, "rows that the reader saw at last")
+        t.equal(harness.read(f"{point}/logged"), logged, "the log after refusals")
+    t.equal(flags(path), 0, "flags after unmounting")
+    check_sparse(t, binary, path, logged, SPARSE_ROWS, "unmounted")
+    with tempfile.TemporaryDirectory(prefix="h5dir-mount-") as point:
+        daemon = subprocess.Popen([binary, "mount", "-f", "--read-write", "--swmr", killed, point], stdin=subprocess.DEVNULL)
+        while not os.path.ismount(point) and daemon.poll() is None:
+            time.sleep(0.01)
+        for row in range(50):
+            grow_sparse(point, row)
+        daemon.kill()
+        daemon.wait()
+        subprocess.run([binary, "umount", "--lazy", point], stdin=subprocess.DEVNULL, capture_output=True)
+    done = subprocess.run([binary, "recover", killed], capture_output=True, text=True)
+    t.equal(done.returncode, 0, f"recover of a file with a log: {done.stderr}")
+    check_sparse(t, binary, killed, logged, 50, "killed", 48)
+
+
 def main():
+    if sys.argv[1:2] == ["--follow-sparse"]:
+        return follow_sparse(sys.argv[2], sys.argv[3])
     if sys.argv[1:2] == ["--follow"]:
         return follow(sys.argv[2], sys.argv[3])
     options = harness.arguments(__doc__)
@@ -414,6 +574,7 @@ def main():
     rnd = random.Random(options.seed)
     with harness.folder(options.keep) as place:
         usage(t, options.bin, place)
+        sparse_and_log(t, options.bin, place)
         rows = follow_a_mount(t, options.bin, place, rnd)
         journals = sum(kill_a_mount(t, options.bin, place, number, rnd) for number in range(KILLS))
     print(f"{rows} rows appended by {APPENDS} writes; {KILLS} killed mounts, {journals} left a journal")

@@ -8,12 +8,13 @@
 //! definition  type, shape, storage    references  what references name, in batches
 //! attributes  values to be set        defined     sets of defined elements, in slabs
 //! compare     what is lost in a copy      aspects     in what two objects differ
-//! equal       equality of their parts
+//! equal       equality of their parts     creation_list   the list of `H5Pencode`
 //! ```
 
 mod aspects;
 mod attributes;
 mod compare;
+mod creation_list;
 mod defined;
 mod definition;
 mod equal;
@@ -22,6 +23,7 @@ mod references;
 pub use aspects::{Aspect, AttributePart, Differing, ElementBytes, differing};
 pub use attributes::{attribute, named_types};
 pub use compare::difference;
+pub use creation_list::creation_list;
 pub use defined::{Slab, Slabs, defined_runs, is_whole, knows_defined};
 pub use definition::{Definition, is_copied_as_value, needs_exact_form};
 pub use references::{references, whole};

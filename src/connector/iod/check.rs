@@ -9,15 +9,15 @@ use super::cells::{Place, StateCells};
 use super::check_bytes::{Pending, Stored};
 use super::dataset::Dataset;
 use super::forms::ELEMENT_MAX;
-use super::paths;
 use super::state::{State, kind_of};
 use super::types::referred;
+use super::{paths, properties};
 use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
 use crate::connector::check::{Check, Checked, Finding, Findings, Problem, Progress};
 use crate::connector::space::SpaceUse;
-use crate::connector::{LinkTarget, ObjectKind};
+use crate::connector::{LinkTarget, ObjectKind, ObjectProperties};
 use crate::format::message::times;
 use crate::format::object_header::kind;
 use crate::iod::{Cell, Data, check as engine, keys, merge};
@@ -262,6 +262,7 @@ impl Checker<'_> {
             // The object was decoded as a whole.
             kind::DATASPACE | kind::FILL_VALUE | kind::DATA_LAYOUT | kind::FILTER_PIPELINE | kind::COMMENT => Ok(()),
             keys::OBJECT_TYPE | keys::MAP_KEY_TYPE | keys::MAP_VALUE_TYPE => Ok(()),
+            other if properties::decode(other, bytes, id, &mut ObjectProperties::default())? => Ok(()),
             other => Err(Error::unsupported("object", at, format!("metadata of the type {other:#06x}"))),
         }
     }

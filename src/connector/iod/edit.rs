@@ -11,7 +11,7 @@ use crate::connector::edit::{CopyRange, Edit, Elements, Erase, NewReference, Tak
 use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
 use crate::connector::stored::{ChunkStorage, Original, StoredChunk};
-use crate::connector::{DatasetSpec, Datatype, Form, LinkFacts, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
+use crate::connector::{DatasetSpec, Datatype, Form, LinkFacts, LinkTarget, NewAttribute, NewValue, ObjectId, ObjectProperties, Ownership};
 use crate::format::message::{comment, times};
 use crate::format::object_header::kind;
 use crate::iod::keys;
@@ -162,6 +162,11 @@ impl Edit for IodConnector {
     fn set_link_order(&self, group: ObjectId, names: Vec<Vec<u8>>) -> Result<()> {
         let group = State::check_id(group)?;
         self.operate(|state| state.order_links(group, &names))
+    }
+
+    fn set_properties(&self, id: ObjectId, properties: &ObjectProperties) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| state.put_properties(id, properties))
     }
 
     fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {

@@ -52,7 +52,16 @@ impl External {
     pub fn new(place: Arc<Place>, options: &OpenOptions) -> External {
         let cache_bytes = (options.cache_bytes / CACHE_DIVISOR).max(1 << 20);
         let external = ExternalPolicy::Beneath(None);
-        let own = OpenOptions { group: None, writable: false, swmr: false, follow: false, rescue: false, external, ..options.clone() };
+        let own = OpenOptions {
+            group: None,
+            writable: false,
+            swmr: false,
+            log_writer: None,
+            follow: false,
+            rescue: false,
+            external,
+            ..options.clone()
+        };
         let options = OpenOptions { cache_bytes, version: Default::default(), transaction: None, pin: None, shared: None, ..own };
         External { place, options, open: Mutex::default() }
     }

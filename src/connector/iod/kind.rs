@@ -169,8 +169,8 @@ impl ContainerKind for IodContainer {
     }
 
     fn locate(&self, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
-        if options.swmr || options.rescue {
-            let reason = "--swmr and --rescue are for HDF5 files; leave them out";
+        if options.swmr || options.rescue || options.log_writer.is_some() {
+            let reason = "--swmr, --log-writer and --rescue are for HDF5 files; leave them out";
             return Err(remote_error(&options.target, reason));
         }
         let mut located = located(&options.target, &options.remote, options.writable || options.pin.is_some())?;

@@ -19,6 +19,7 @@
 //! prepare, preparations  layouts made beforehand
 //! external  files that links lead to   originals, original_sources  files that chunks refer to
 //! types, named_types  datatypes     check, check_bytes   checks
+//! properties  creation properties
 //! map       maps                       listing    values from a position on
 //! stored    chunks as they are stored   in_doubt, refusal  commits that fail
 //! ```
@@ -85,6 +86,7 @@ mod peer;
 mod pins;
 mod preparations;
 mod prepare;
+mod properties;
 #[cfg(test)]
 mod readers_tests;
 mod references;
@@ -113,7 +115,7 @@ pub use access::IodConnector;
 use super::edit::Edit;
 use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, LinkFacts, ObjectId, ObjectInfo,
-    ObjectKind, Ownership, Result, TargetVisitor, Value,
+    ObjectKind, ObjectProperties, Ownership, Result, TargetVisitor, Value,
 };
 use crate::base::Error;
 use crate::base::element_set::ElementSet;
@@ -208,6 +210,20 @@ impl Connector for IodConnector {
         Ok(body.map(|body| comment::decode(&body).to_vec()).filter(|text| !text.is_empty()))
     }
 
+    fn properties(&self, id: ObjectId) -> Result<ObjectProperties> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.properties(id);
+        }
+        self.states.shown().properties(own(id)?)
+    }
+
+    fn auxiliary_objects(&self, id: ObjectId) -> Result<Option<[u64; 2]>> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.auxiliary_objects(id);
+        }
+        Ok(Some(properties::auxiliary_objects(own(id)?)))
+    }
+
     fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {
         if let Some((there, id)) = self.elsewhere(group)? {
             return there.created_links(id, limit);
@@ -264,6 +280,7 @@ impl Connector for IodConnector {
             chunks,
             index,
             filters: kind.user_filters(&d.pipeline.filters),
+            stored_filters: d.pipeline.filters.clone(),
             offset: None,
             external: None,
             is_elsewhere: false,

@@ -48,7 +48,7 @@ impl State {
             let Some(body) = self.bytes(&key)?.filter(|_| *now != order) else { continue };
             self.put(key, &encode_ordered(name, &decode_link(&body, group)?, Some(order))?)?;
         }
-        Ok(())
+        if links.is_empty() { Ok(()) } else { self.track_links(group) }
     }
 
     /// Creation orders and names of the links of a group, ascending; `i64::MAX` for those without.

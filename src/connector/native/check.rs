@@ -175,6 +175,9 @@ impl Check for NativeConnector {
         if let Some((len, _)) = cut {
             findings.add(of_error(None, &file.store.wrong_length(len)));
         }
+        if let Err(e) = self.check_writers(&file) {
+            findings.add(of_error(None, &e));
+        }
         let mut report = |object: Option<Address>, problem: SpaceProblem<'_>| findings.add(of_problem(object, problem));
         let mut checker = Checker {
             sum: Sum::of(&file, &mut report)?,
@@ -198,6 +201,17 @@ impl Check for NativeConnector {
         }
         add_paths(&file, &mut found);
         Ok(Checked { findings: found, cut, count, not_checked, unnamed, objects, decoded, space, dead })
+    }
+}
+
+impl NativeConnector {
+    /// Errors: run files of log writers beside `file` cannot be joined with its log.
+    fn check_writers(&self, file: &Arc<HdfFile>) -> Result<()> {
+        let (Some(log), Some(places)) = (self.record_log(), &self.options.log.writers) else { return Ok(()) };
+        if places.all().is_ok_and(|found| found.is_empty()) {
+            return Ok(());
+        }
+        log.has_writers().map(drop).map_err(|e| Error::corrupt("log", file.root, e.to_string()))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::connector::log::{DatasetInLog, Log, LogUse, LogVisitor};
 use crate::connector::open::Backing;
 use crate::connector::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Follow, Form, Link, LinkFacts, Newlines,
-    ObjectId, ObjectInfo, ObjectKind, TargetVisitor, Value,
+    ObjectId, ObjectInfo, ObjectKind, ObjectProperties, TargetVisitor, Value,
 };
 use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::host_file::HostFile;
@@ -317,6 +317,10 @@ impl Connector for Following {
 
     fn comment(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
         self.now().comment(id)
+    }
+
+    fn properties(&self, id: ObjectId) -> Result<ObjectProperties> {
+        self.now().properties(id)
     }
 
     fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {

@@ -36,6 +36,7 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
         chunks: description.chunk_dims,
         index: description.index,
         filters: kind.user_filters(&d.pipeline.filters),
+        stored_filters: d.pipeline.filters.clone(),
         offset: description.address.and_then(|a| a.checked_add(d.bytes.store.base())).map(|a| a.0),
         external: description.external.map(|all| all.into_iter().map(segment).collect()),
         is_elsewhere: !layout.is_in_file(),

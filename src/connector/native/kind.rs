@@ -7,7 +7,7 @@ use super::{
     NativeConnector, Options, Recovered, onion, open_for_reading, open_to_change, open_to_recover, open_to_rescue, several, share_lock,
 };
 use crate::base::escape::escaped;
-use crate::base::request_error::RequestError;
+use crate::base::request_error::{RequestError, errno_of};
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::new_file::NewFile;
@@ -23,6 +23,7 @@ use crate::file::confined::ConfinedDir;
 use crate::file::directory::Directory;
 use crate::file::host_file::HostFile;
 use crate::file::posix::PosixFile;
+use crate::file::writer_log::WriterLogs;
 use crate::file::{FileDriver, Status};
 use crate::meta::find_superblock;
 use nix::fcntl::OFlag;
@@ -43,6 +44,8 @@ struct LocatedFile {
     /// The directory of other files that may be read.
     external: Option<ConfinedDir>,
     external_written: bool,
+    /// The run file of a log writer, and the HDF5 file with the lock of readers.
+    log_writer: Option<(PosixFile, PosixFile)>,
 }
 
 impl From<Status> for Backing {
@@ -157,11 +160,13 @@ impl Located for LocatedFile {
         let path = &options.target;
         let io = |source| OpenError::Open { path: path.clone(), source };
         let engine = |source| open_error(path, source);
-        let LocatedFile { host, writable, external, external_written } = *self;
+        let LocatedFile { host, writable, external, external_written, log_writer } = *self;
         let reader = host.reader().map_err(io)?;
         let backing = reader.status().map_err(io)?.into();
         let directory = host.directory().path().map_err(io)?;
-        let native = native_options(options, Neighbours::new(external).written(external_written), host.name()).map_err(engine)?;
+        let mut native = native_options(options, Neighbours::new(external).written(external_written), host.name()).map_err(engine)?;
+        let writers = WriterLogs::of(&host).map_err(io)?;
+        native.log.writers = Some(writers.clone());
         let connector: Arc<dyn Connector> = if options.rescue {
             NativeConnector::open_damaged(open_to_rescue(&host).map_err(engine)?, directory, native).map_err(engine)?
         } else if let Some(revision) = onion::open(&host, &options.version).map_err(engine)? {
@@ -179,9 +184,14 @@ impl Located for LocatedFile {
         } else if let Some(file) = writable {
             let locked = if options.swmr { Some(file.again().map_err(io)?) } else { None };
             let connector = NativeConnector::open_writable(&host, file, directory, native).map_err(engine)?;
+            closed_on_error(&connector, connector.join_writers(&writers)).map_err(engine)?;
             if let Some(locked) = locked {
                 begin_swmr(&connector, &locked).map_err(engine)?;
             }
+            connector
+        } else if let (Some((file, locked)), Some(writer)) = (log_writer, options.log_writer) {
+            let connector = NativeConnector::open(open_for_reading(&host).map_err(engine)?, directory, native).map_err(engine)?;
+            connector.begin_log_writer(writer, file, locked).map_err(engine)?;
             connector
         } else if options.follow {
             Following::open(host, directory, options.group.clone(), native).map_err(engine)?
@@ -195,13 +205,17 @@ impl Located for LocatedFile {
 
 /// Makes `connector` a SWMR writer, and lets readers lock its file `locked`. Closes it on an error.
 fn begin_swmr(connector: &NativeConnector, locked: &PosixFile) -> Result<()> {
-    let begun = connector.begin_swmr().and_then(|()| share_lock(locked));
-    if begun.is_err()
+    closed_on_error(connector, connector.begin_swmr().and_then(|()| share_lock(locked)))
+}
+
+/// Closes `connector` if `done` is an error.
+fn closed_on_error(connector: &NativeConnector, done: Result<()>) -> Result<()> {
+    if done.is_err()
         && let Err(e) = Edit::close(connector)
     {
         tracing::warn!("cannot close the file: {e}");
     }
-    begun
+    done
 }
 
 /// The container that is the file `host`; its path is not resolved again.
@@ -216,10 +230,31 @@ fn located(host: HostFile, options: &OpenOptions) -> Result<Box<dyn Located>, Op
         }
     };
     let external = external.map(|root| root.with_hidden(options.external_hidden));
-    let writable = options.writable.then(|| open_to_change(&host)).transpose();
+    let log_writer = options.log_writer.map(|writer| open_log_writer(&host, writer)).transpose().map_err(|e| open_error(path, e))?;
+    let changed = options.writable && log_writer.is_none();
+    let writable = changed.then(|| open_to_change(&host)).transpose();
     let writable = writable.map_err(|source| open_error(path, source))?;
     let external_written = matches!(options.external, ExternalPolicy::Written(_)) && options.writable;
-    Ok(Box::new(LocatedFile { host, writable, external, external_written }))
+    Ok(Box::new(LocatedFile { host, writable, external, external_written, log_writer }))
+}
+
+/// Opens and locks the run file of `writer` beside `host`, and keeps programs from changing `host`.
+fn open_log_writer(host: &HostFile, writer: u32) -> Result<(PosixFile, PosixFile)> {
+    let failed = |e: std::io::Error| Error::io("open", Address(0), &e);
+    let locked = host.reader().map_err(failed)?;
+    share_lock(&locked)?;
+    if !host.is_in_place() {
+        return Err(Error::refused(libc::ESTALE, "it was replaced while it was opened; try again"));
+    }
+    let writers = WriterLogs::of(host).map_err(failed)?;
+    let own = writers.own(writer).map_err(|e| {
+        let name = writers.name(writer);
+        match e.raw_os_error() {
+            Some(libc::EWOULDBLOCK) => Error::refused(libc::EBUSY, format!("another mount is log writer {writer}: give another number")),
+            _ => Error::refused(errno_of(&e).unwrap_or(libc::EIO), format!("the run file {}: {e}", name.display())),
+        }
+    })?;
+    Ok((own, locked))
 }
 
 /// The container that `driver` holds, without other files, read-only. For tests and fuzzing.
@@ -238,7 +273,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
 
 pub(super) fn native_options(options: &OpenOptions, neighbours: Neighbours, file_name: &OsStr) -> Result<Options> {
     let environment = options.environment(0)?;
-    let log = LogAccess { raw: options.raw_log, file_name: file_name.to_owned() };
+    let log = LogAccess { raw: options.raw_log, file_name: file_name.to_owned(), writers: None };
     let missing = if options.missing_is_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
     Ok(Options { environment, neighbours: Arc::new(neighbours), missing, rescue: options.rescue, log })
 }

@@ -16,6 +16,7 @@ use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
 use crate::connector::ObjectId;
 use crate::dataset::layout::{Anchor, InLog, LogFile, RecordAnchor, ReleasedAnchor, ReleasedLog};
+use crate::file::writer_log::WriterLogs;
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::borrow::Cow;
@@ -35,6 +36,8 @@ pub struct LogAccess {
     pub raw: bool,
     /// Name of the container's file, from which those of its subfiles are made.
     pub file_name: OsString,
+    /// Where run files of several writers are; `None`: there are none.
+    pub writers: Option<WriterLogs>,
 }
 
 /// The log of `file`, if it has one.

@@ -15,8 +15,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 impl NativeConnector {
-    /// The log of the mounted file that is written, of either kind.
+    /// The log of the mounted file that is written, of either kind. A SWMR writer writes none.
     pub(super) fn written_log(&self) -> Option<Arc<RecordLog>> {
+        let is_swmr = self.editing.as_ref().is_some_and(|editing| editing.swmr.get().is_some());
+        if is_swmr { None } else { self.known_log() }
+    }
+
+    /// The log of the mounted file that can be written, of either kind.
+    fn known_log(&self) -> Option<Arc<RecordLog>> {
         self.log_of(&self.file(0).ok()?)?.written().cloned()
     }
 
@@ -89,7 +95,7 @@ impl Log for NativeConnector {
     }
 
     fn usage(&self) -> Result<LogUse> {
-        let Some(log) = self.written_log() else { return Ok(LogUse::default()) };
+        let Some(log) = self.known_log() else { return Ok(LogUse::default()) };
         let (mut written, mut stored, mut unmeasured) = (0u64, 0u64, false);
         self.each_in_log(&mut |_, _, measure| {
             written = written.saturating_add(measure.written);

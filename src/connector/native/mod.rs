@@ -28,6 +28,7 @@ mod ownership;
 mod parts;
 pub mod paths;
 mod portable;
+mod properties;
 mod record_log;
 pub mod recover;
 pub mod references;
@@ -49,7 +50,7 @@ use super::salvage::Salvage;
 use super::stored;
 use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Elsewhere, Form, Link, LinkFacts, LinkTarget,
-    Newlines, ObjectId, ObjectInfo, Result, TargetVisitor, Value,
+    Newlines, ObjectId, ObjectInfo, ObjectProperties, Result, TargetVisitor, Value,
 };
 use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Address, Error, limits};
@@ -74,7 +75,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Open datasets kept.
 const DATASETS_KEPT: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
@@ -111,6 +112,8 @@ pub struct NativeConnector {
     options: Options,
     /// Only of a file that may be changed.
     editing: Option<edit::Editing>,
+    /// The permitted changes of a log writer, which changes no other file than its own.
+    log_writer: OnceLock<edit::Restricted>,
 }
 
 /// An open dataset with its byte forms.
@@ -152,6 +155,7 @@ impl NativeConnector {
             damaged_lists: DamagedLists::new(),
             options,
             editing,
+            log_writer: OnceLock::new(),
         })
     }
 
@@ -368,6 +372,11 @@ impl Connector for NativeConnector {
         Ok(body.map(|body| comment::decode(&body).to_vec()).filter(|text| !text.is_empty()))
     }
 
+    fn properties(&self, id: ObjectId) -> Result<ObjectProperties> {
+        let _shared = self.shared();
+        properties::of(&self.object(id)?)
+    }
+
     fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {
         let _shared = self.shared();
         let object = self.object(group)?;
@@ -549,6 +558,9 @@ impl Connector for NativeConnector {
     }
 
     fn edit(&self) -> Option<&dyn super::edit::Edit> {
+        if let Some(writer) = self.log_writer.get() {
+            return Some(writer);
+        }
         let editing = self.editing.as_ref()?;
         Some(match editing.swmr.get() {
             Some(swmr) => swmr,

@@ -1,15 +1,20 @@
 //! The log of records of a file: its group, and the anchors of its datasets.
 
-use super::NativeConnector;
+use super::file::HdfFile;
 use super::log_members::{data_range, integers, member, members, shape};
 use super::log_names::{DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::object::Object;
+use super::{NativeConnector, attribute};
+use crate::base::request_error::errno_of;
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, RecordAnchor, RecordLog};
+use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, RecordAnchor, RecordLog, WriterRuns};
+use crate::file::posix::PosixFile;
+use crate::file::writer_log::{WRITERS_MAX, name_of};
 use crate::format::log::record::IDS_MAX;
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Name of this structure in errors.
@@ -26,6 +31,10 @@ pub(super) const VERSION: u64 = 1;
 pub(super) const INDEX: &[u8] = b"index_table";
 pub(super) const SKIP: &[u8] = b"skip_list";
 const LOG_PREFIX: &[u8] = b"log_";
+/// Attribute of the group: identifiers of run files whose elements are in the log.
+pub(super) const JOINED: &[u8] = b"joined";
+/// Number after those of log datasets.
+const LOG_NUMBERS_END: u32 = 1 << 31;
 
 /// Name of log dataset `number`.
 pub(super) fn log_name(number: u32) -> Vec<u8> {
@@ -69,8 +78,17 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
     let next_id = integers(&object, DATASETS)?.and_then(|n| u64::try_from(*n.first()?).ok());
     let next_id = next_id.ok_or_else(|| Error::corrupt(NAME, at, "a negative number of datasets"))?;
     let is_default = integers(&object, DEFAULT)?.is_some_and(|n| n.first() == Some(&1));
-    let mut group =
-        LogGroup { state, next_id, is_default, logs: BTreeMap::new(), index: None, skip: None, store: file.store.clone(), released: None };
+    let mut group = LogGroup {
+        state,
+        next_id,
+        is_default,
+        logs: BTreeMap::new(),
+        index: None,
+        skip: None,
+        store: file.store.clone(),
+        released: None,
+        writers: Vec::new(),
+    };
     for (name, address) in members(&object)? {
         match name.as_slice() {
             INDEX => group.index = Some(member(connector, &file, address)?.bytes),
@@ -87,13 +105,45 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
             }
         }
     }
+    group.writers = writers(connector, &file, &object)?;
     Ok(group)
+}
+
+/// The run files of writers that the log `object` of `file` was not joined with yet.
+fn writers(connector: &NativeConnector, file: &Arc<HdfFile>, object: &Object) -> Result<Vec<WriterRuns>> {
+    let failed = |e: std::io::Error| Error::refused(errno_of(&e).unwrap_or(libc::EIO), format!("run files of log writers: {e}"));
+    let found = match &connector.options.log.writers {
+        Some(places) if file.index == 0 => places.all().map_err(failed)?,
+        _ if file.index == 0 => Vec::new(),
+        _ => (1..=WRITERS_MAX).filter_map(|writer| Some((writer, beside(connector, file, writer)?))).collect(),
+    };
+    let joined = joined(object)?;
+    let mut all = Vec::new();
+    for (writer, found) in found {
+        let named = |e: Error| Error::corrupt(NAME, Address::UNDEF, format!("the run file of writer {writer}: {e}"));
+        let opened = WriterRuns::open(writer, Arc::new(found)).map_err(named)?;
+        all.extend(opened.filter(|(head, _)| !joined.contains(&head.id)).map(|(_, runs)| runs));
+    }
+    Ok(all)
+}
+
+/// The run file of `writer` beside `file`, which a link of another file leads to.
+fn beside(connector: &NativeConnector, file: &HdfFile, writer: u32) -> Option<PosixFile> {
+    let name = name_of(&file.name, writer);
+    connector.options.neighbours.open(&file.directory, name.as_bytes(), "run file of a log writer").ok().map(|(found, _)| found)
+}
+
+/// Identifiers of the run files that the log `object` was joined with last.
+pub(super) fn joined(object: &Object) -> Result<Vec<u64>> {
+    let value = attribute::find(object, JOINED)?.filter(|value| value.datatype.size == 8);
+    let bytes = value.map(|value| value.bytes).unwrap_or_default();
+    Ok(bytes.as_chunks::<8>().0.iter().map(|id| u64::from_le_bytes(*id)).collect())
 }
 
 fn number_of(name: &[u8]) -> Option<u32> {
     let digits = std::str::from_utf8(name.strip_prefix(LOG_PREFIX)?).ok()?;
     let number = digits.parse::<u32>().ok()?;
-    (number.to_string() == digits && number > 0).then_some(number)
+    (number.to_string() == digits && (1..LOG_NUMBERS_END).contains(&number)).then_some(number)
 }
 
 /// What the dataset object `object` is an anchor of.

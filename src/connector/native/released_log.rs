@@ -101,5 +101,6 @@ fn open_group(connector: &NativeConnector, index: u32, prefix: &str, log: &Arc<R
         skip: None,
         store: file.store.clone(),
         released: Some(released),
+        writers: Vec::new(),
     })
 }

@@ -3,3 +3,4 @@
 pub(crate) mod record;
 pub(crate) mod released;
 pub(crate) mod run;
+pub(crate) mod writer;

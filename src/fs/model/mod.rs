@@ -258,6 +258,7 @@ impl ObjectModel {
                 }
                 lost.undefined = self.take_defined(from, edit)?;
             }
+            edit.set_properties(self.id, &from.read(|object| object.connector.properties(object.id))?)?;
             if kind == ObjectKind::Group
                 && let Some(names) = from.read(exchange::created_links)?
             {

@@ -6,7 +6,7 @@ use super::super::file::HdfFile;
 use super::super::log_members::{self, integers as integers_of};
 use super::super::log_names::{ATTRIBUTES, DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::super::object::Object;
-use super::super::record_log::{self, DATASETS, DEFAULT, INDEX, LOGS, SKIP, STATE, VERSION};
+use super::super::record_log::{self, DATASETS, DEFAULT, INDEX, JOINED, LOGS, SKIP, STATE, VERSION};
 use super::super::released_log::COUNTS;
 use super::super::{NativeConnector, attribute};
 use super::attributes::put;
@@ -364,6 +364,13 @@ impl Change<'_> {
         let Some(state) = log.awaited_state() else { return Ok(None) };
         self.atomically(|| self.set_state(state))?;
         Ok(Some(state))
+    }
+
+    /// Notes in the log that the run files with these identifiers are in it.
+    pub(super) fn note_joined(&self, ids: &[u64]) -> Result<()> {
+        let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
+        let ids: Vec<i64> = ids.iter().map(|id| signed(*id)).collect();
+        self.set_integers(group, JOINED, &ids, false)
     }
 
     fn set_state(&self, state: LogState) -> Result<()> {

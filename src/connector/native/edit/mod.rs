@@ -31,11 +31,13 @@ mod large_tests;
 mod link_order;
 mod log;
 mod log_compact;
+mod log_join;
 #[cfg(test)]
 mod log_model_tests;
 mod log_released;
 #[cfg(test)]
 mod log_tests;
+mod log_writer;
 mod named_types;
 mod names;
 mod new_file;
@@ -46,6 +48,7 @@ mod pending;
 mod prepare;
 #[cfg(test)]
 mod prepare_tests;
+mod properties;
 mod ranges;
 #[cfg(test)]
 mod ranges_tests;
@@ -54,6 +57,7 @@ mod references;
 mod refused;
 mod relayout;
 mod reserve;
+mod restricted;
 mod rewrite;
 mod scattered;
 mod sequences;
@@ -71,6 +75,7 @@ mod write_errors;
 mod write_errors_tests;
 
 pub use current_content::CurrentContent;
+pub(super) use restricted::Restricted;
 
 use super::NativeConnector;
 use super::dataset::{Dataset, key};
@@ -122,7 +127,7 @@ pub struct Editing {
     /// The compaction of the log that continues when the container is idle.
     compaction: log_compact::IdleCompaction,
     /// The permitted changes, if this is a SWMR writer.
-    pub(super) swmr: OnceLock<swmr::SwmrEdit>,
+    pub(super) swmr: OnceLock<Restricted>,
 }
 
 thread_local! {

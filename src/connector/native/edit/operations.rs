@@ -5,7 +5,7 @@ use crate::base::{Error, Result};
 use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};
 use crate::connector::log::EditLog;
 use crate::connector::stored::{ChunkStorage, StoredChunk};
-use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
+use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, ObjectProperties, Ownership};
 use std::ops::Range;
 
 impl Edit for NativeConnector {
@@ -81,6 +81,10 @@ impl Edit for NativeConnector {
 
     fn set_link_order(&self, group: ObjectId, names: Vec<Vec<u8>>) -> Result<()> {
         self.operate(&[group], |c| c.set_link_order(group, &names))
+    }
+
+    fn set_properties(&self, id: ObjectId, properties: &ObjectProperties) -> Result<()> {
+        self.operate(&[id], |c| c.set_properties(id, properties))
     }
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {

@@ -6,9 +6,10 @@
 
 use super::super::NativeConnector;
 use super::Change;
+use super::restricted::{Permitted, Restricted, refusal};
 use crate::base::{Address, Error, Result};
-use crate::connector::edit::{Edit, Elements, NewReference, Taken};
-use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
+use crate::connector::edit::{Edit, Erase};
+use crate::connector::{Form, ObjectId};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
 use std::sync::{Arc, Weak};
@@ -16,11 +17,14 @@ use std::sync::{Arc, Weak};
 /// The oldest superblock whose flags readers heed.
 const SUPERBLOCK_VERSION_MIN: u8 = 3;
 
+/// Why other changes are refused.
+const WHY: &str = "the file is mounted with --swmr, which only adds and overwrites elements";
+
 /// Changes of a container by a SWMR writer.
-pub(in super::super) struct SwmrEdit(Weak<NativeConnector>);
+struct SwmrEdit(Weak<NativeConnector>);
 
 fn refused<T>(what: &str) -> Result<T> {
-    Err(Error::refused(libc::EPERM, format!("{what}: the file is mounted with --swmr, which only adds and overwrites elements")))
+    Err(refusal(what, WHY))
 }
 
 /// Errors: the file cannot have SWMR readers.
@@ -44,16 +48,12 @@ impl NativeConnector {
     pub fn begin_swmr(&self) -> Result<()> {
         let store = self.file(0)?.store.clone();
         check_file(&store)?;
-        if self.written_log().is_some() {
-            let detail = "SWMR readers do not know the datasets in its log";
-            return Err(Error::unsupported("superblock", Address(store.base()), detail));
-        }
         // What precedes the first change of a file is not for readers.
         self.operate(&[], |_: &Change<'_>| Ok(()))?;
         self.commit_all(false)?;
         store.begin_swmr()?;
         // Nothing else sets it.
-        let _ = self.editing()?.swmr.set(SwmrEdit(self.this.clone()));
+        let _ = self.editing()?.swmr.set(Restricted::to(SwmrEdit(self.this.clone())));
         Ok(())
     }
 }
@@ -85,17 +85,13 @@ impl SwmrEdit {
     }
 }
 
-impl Edit for SwmrEdit {
-    fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write_as(id, Form::Main, offset, bytes)
+impl Permitted for SwmrEdit {
+    fn why(&self) -> &'static str {
+        WHY
     }
 
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         self.writable(id)?.0.write_as(id, form, offset, bytes)
-    }
-
-    fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
-        self.set_size_as(id, Form::Main, size)
     }
 
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
@@ -112,74 +108,6 @@ impl Edit for SwmrEdit {
         connector.set_extent(id, dims)
     }
 
-    fn change_dataset(&self, _id: ObjectId, _spec: DatasetSpec, _elements: Elements) -> Result<()> {
-        refused("cannot change what the dataset is")
-    }
-
-    fn become_datatype(&self, _id: ObjectId, _datatype: &Datatype, _shown: &[u8]) -> Result<()> {
-        refused("cannot make a datatype")
-    }
-
-    fn set_references(&self, _id: ObjectId, _first: u64, _references: Vec<NewReference>) -> Result<()> {
-        refused("cannot write references")
-    }
-
-    fn zero(&self, _id: ObjectId, _offset: u64, _len: u64) -> Result<()> {
-        refused("cannot punch holes")
-    }
-
-    fn create_file(&self, _group: ObjectId, _name: &[u8]) -> Result<ObjectId> {
-        refused("cannot create a file")
-    }
-
-    fn create_dataset(&self, _group: ObjectId, _name: &[u8], _spec: &DatasetSpec) -> Result<ObjectId> {
-        refused("cannot create a dataset")
-    }
-
-    fn create_group(&self, _group: ObjectId, _name: &[u8]) -> Result<ObjectId> {
-        refused("cannot create a directory")
-    }
-
-    fn link(&self, _group: ObjectId, _name: &[u8], _target: ObjectId) -> Result<()> {
-        refused("cannot create a hard link")
-    }
-
-    fn symlink(&self, _group: ObjectId, _name: &[u8], _target: &[u8]) -> Result<()> {
-        refused("cannot create a symbolic link")
-    }
-
-    fn external_link(&self, _group: ObjectId, _name: &[u8], _file: &[u8], _object: &[u8]) -> Result<()> {
-        refused("cannot create an external link")
-    }
-
-    fn unlink(&self, _group: ObjectId, _name: &[u8], _directory: bool) -> Result<Option<ObjectId>> {
-        refused("cannot remove a name")
-    }
-
-    fn rename(&self, _from: (ObjectId, &[u8]), _to: (ObjectId, &[u8]), _taken: Taken) -> Result<Option<ObjectId>> {
-        refused("cannot rename")
-    }
-
-    fn set_attribute(&self, _id: ObjectId, _name: &[u8], _value: &NewValue) -> Result<()> {
-        refused("cannot set an attribute")
-    }
-
-    fn set_attributes(&self, _id: ObjectId, _attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
-        refused("cannot set attributes")
-    }
-
-    fn set_attribute_bytes(&self, _id: ObjectId, _name: &[u8], _bytes: &[u8]) -> Result<()> {
-        refused("cannot set an attribute")
-    }
-
-    fn rename_attribute(&self, _id: ObjectId, _from: &[u8], _to: &[u8], _replace: bool) -> Result<()> {
-        refused("cannot rename an attribute")
-    }
-
-    fn remove_attribute(&self, _id: ObjectId, _name: &[u8]) -> Result<()> {
-        refused("cannot remove an attribute")
-    }
-
     /// Times are in chunk 0 of the object header, which one write replaces.
     fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
         self.connector()?.set_mtime(id, seconds)
@@ -187,18 +115,6 @@ impl Edit for SwmrEdit {
 
     fn set_atime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
         self.connector()?.set_atime(id, seconds)
-    }
-
-    fn set_ownership(&self, _id: ObjectId, _ownership: &Ownership) -> Result<()> {
-        refused("cannot set owner or mode")
-    }
-
-    fn set_link_ownership(&self, _group: ObjectId, _name: &[u8], _ownership: &Ownership) -> Result<()> {
-        refused("cannot set the owner of a link")
-    }
-
-    fn retarget(&self, _group: ObjectId, _name: &[u8], _path: &[u8], _text: Option<&[u8]>) -> Result<()> {
-        refused("cannot change a link")
     }
 
     fn hold(&self, id: ObjectId) {
@@ -211,6 +127,12 @@ impl Edit for SwmrEdit {
 
     fn write_error(&self, id: ObjectId) -> Result<()> {
         self.connector()?.write_error(id)
+    }
+
+    fn writer_closed(&self, id: ObjectId) {
+        if let Ok(connector) = self.connector() {
+            Erase::writer_closed(&*connector, id);
+        }
     }
 
     fn commit(&self) -> Result<()> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/swmr_images.py");
 /// Names, bytes of an element, elements of a row.
-const DATASETS: [(&str, usize, usize); 9] = [
+const DATASETS: [(&str, usize, usize); 10] = [
     ("array", 8, 1),
     ("packed", 4, 3),
     ("tree", 4, 2),
@@ -27,6 +27,7 @@ const DATASETS: [(&str, usize, usize); 9] = [
     ("single", 4, 1),
     ("early", 4, 1),
     ("inner/wide", 2, 70),
+    ("sparse", 4, 1),
 ];
 /// Most elements of `small`, `single` and `early`.
 const FULL: u64 = 400;
@@ -313,7 +314,11 @@ fn a_swmr_writer_refuses_what_libhdf5_readers_do_not_expect() {
     assert_eq!(errno(edit.set_size(id, 8)), libc::EPERM);
     assert_eq!(errno(edit.zero(id, 0, 8)), libc::EPERM);
     assert_eq!(errno(edit.change_dataset(id, DatasetSpec::default(), Elements::Kept)), libc::EPERM);
-    assert!(edit.allocate().is_none() && edit.copy_range().is_none() && edit.erase().is_none());
+    assert!(edit.allocate().is_none() && edit.copy_range().is_none());
+    let erase = edit.erase().unwrap();
+    assert_eq!(errno(erase.punch(id, 0, 8)), libc::EPERM);
+    assert_eq!(errno(erase.erase(id, &[0], &[1])), libc::EPERM);
+    assert_eq!(errno(erase.set_defined(id, 0..1, &[])), libc::EPERM);
     edit.commit().unwrap();
     assert_eq!(memory.bytes(), before);
     // Changes that pass the policy are refused by the structures.

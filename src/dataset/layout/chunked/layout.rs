@@ -243,8 +243,8 @@ impl Layout for Chunked {
         if !self.index.has_checksums() {
             return Err("whose chunk index has no checksums; 'h5repack -L' makes one that has");
         }
-        if self.knows_defined() {
-            return Err("whose chunks are sparse");
+        if self.format.profile().is_some_and(|profile| !profile.is_read_by_stock()) {
+            return Err("whose sparse chunks are of a profile that libhdf5 does not read without a plugin");
         }
         // A chunk would change its form while readers have the old dimensions.
         if self.format.stores_edges_differently() {

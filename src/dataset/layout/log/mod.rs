@@ -16,5 +16,7 @@ pub(super) use anchor::NAME;
 pub(crate) use anchor::{Anchor, InLog, RecordAnchor, ReleasedAnchor};
 pub(super) use open::open;
 pub(in crate::dataset::layout) use records::Create;
-pub(crate) use records::{LogDataset, LogGroup, LogState, LogTotals, Metadata, RecordLog, ReleasedGroup, ReleasedMember, Run};
+pub(crate) use records::{
+    LogDataset, LogGroup, LogState, LogTotals, Metadata, RecordLog, ReleasedGroup, ReleasedMember, Run, WriterRuns, WriterTail,
+};
 pub(crate) use released::{LogFile, ReleasedLog};

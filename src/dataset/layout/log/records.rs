@@ -7,7 +7,8 @@
 //! a log has in memory, `log` what is done with it; `load` reads the runs that the index lacks,
 //! into `events`; `runs` makes runs; `tables` the index table, with `sorted` entries and the
 //! `lengths` of deflated records. `batch` has what differs in a log of the released log VOL: data
-//! datasets of elements alone, and metadata datasets of entries. See docs/DESIGN-log.md.
+//! datasets of elements alone, and metadata datasets of entries; `writers` the run files of
+//! several writers. See docs/DESIGN-log.md.
 
 mod batch;
 mod dataset;
@@ -27,11 +28,13 @@ mod sorted;
 mod state;
 mod tables;
 mod upkeep;
+mod writers;
 
 pub(crate) use batch::Metadata;
-pub(crate) use dataset::{LogDataset, LogGroup, ReleasedGroup, ReleasedMember, State as LogState};
+pub(crate) use dataset::{LogDataset, LogGroup, ReleasedGroup, ReleasedMember, State as LogState, WriterRuns};
 pub(in crate::dataset::layout) use layout::Create;
 pub(super) use layout::open;
 pub(crate) use log::RecordLog;
 pub(crate) use runs::Run;
 pub(crate) use upkeep::LogTotals;
+pub(crate) use writers::WriterTail;

@@ -68,6 +68,10 @@ impl SparseProfile for Map {
         Ok(filters)
     }
 
+    fn is_read_by_stock(&self) -> bool {
+        true
+    }
+
     fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec> {
         filters.iter().map(|f| FilterSpec { flags: f.flags & !MARK, ..f.clone() }).collect()
     }

@@ -38,6 +38,11 @@ pub(crate) trait SparseProfile: Send + Sync {
     /// The user's filters of a dataset with these in the file.
     fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec>;
 
+    /// True if every libhdf5 reads its chunks, without a plugin.
+    fn is_read_by_stock(&self) -> bool {
+        false
+    }
+
     /// Number of sections of its chunks; `None`: the chunks are not structured.
     fn sections(&self) -> Option<u8> {
         None

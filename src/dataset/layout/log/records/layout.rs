@@ -197,6 +197,10 @@ impl Layout for Recorded {
         NAME
     }
 
+    fn check_swmr(&self) -> std::result::Result<(), &'static str> {
+        Err("whose elements are in a log, which SWMR readers do not read; 'h5dir cp' copies it into chunks")
+    }
+
     fn describe(&self, _data: &DatasetBytes) -> Description {
         Description::default()
     }
@@ -229,6 +233,7 @@ impl Layout for Recorded {
                     let at = address.checked_add(skip).ok_or_else(|| Error::corrupt(STRUCTURE, address, "ends past 2^64"))?;
                     data.store.read_raw(at, target)?;
                 }
+                Found::Beside(runs, offset) => runs.read(offset.saturating_add(skip), target)?,
                 Found::Deflated(at) => self.read_deflated(data, env, &at, skip, target)?,
             }
         }
@@ -335,6 +340,11 @@ impl Logged for Recorded {
 
     fn measure(&self) -> Result<Measure> {
         self.log.measure(&self.member)
+    }
+
+    fn next_beside(&self, offset: u64, most: u64) -> Result<Option<Range<u64>>> {
+        let elements = self.log.next_beside(&self.member, offset.div_ceil(self.size()), (most / self.size()).max(1))?;
+        Ok(elements.map(|elements| self.bytes(&elements)))
     }
 
     fn next_in(&self, offset: u64, last: u32, most: u64) -> Result<Option<Range<u64>>> {

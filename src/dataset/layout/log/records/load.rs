@@ -23,6 +23,9 @@ pub(super) struct Opened {
     /// Records of runs that the index lacks.
     pub(super) unindexed: u64,
     events: Events,
+    /// What the runs of writers did, after that, and the datasets that these were of.
+    pub(super) beside: Events,
+    pub(super) written: HashMap<u64, RunDataset>,
     /// Datasets that runs were of.
     pub(super) shapes: HashMap<u64, RunDataset>,
 }
@@ -33,20 +36,28 @@ impl Opened {
         let state = group.state.unwrap_or_default();
         let tail = (u32::try_from(state.indexed_log).unwrap_or(u32::MAX), state.indexed_bytes);
         let next_sequence = state.sequence;
-        let mut opened = Opened { group, state, tail, next_sequence, unindexed: 0, events: Events::default(), shapes: HashMap::default() };
+        let (events, beside, shapes, written) = (Events::default(), Events::default(), HashMap::default(), HashMap::default());
+        let mut opened = Opened { group, state, tail, next_sequence, unindexed: 0, events, beside, written, shapes };
         if state.indexed_log == 0 && opened.group.released.is_none() {
             opened.next_sequence = opened.first_sequence()?;
         }
         if opened.group.released.is_some() {
             return Ok(opened);
         }
+        opened.enter_log()?;
+        opened.enter_writers()?;
+        Ok(opened)
+    }
+
+    /// Enters the runs that the index lacks.
+    fn enter_log(&mut self) -> Result<()> {
         let mut pending = Vec::new();
-        let (mut at, mut sequence) = (tail, opened.next_sequence);
-        let numbers: Vec<u32> = opened.group.logs.range(tail.0..).map(|(n, _)| *n).collect();
+        let (mut at, mut sequence) = (self.tail, self.next_sequence);
+        let numbers: Vec<u32> = self.group.logs.range(self.tail.0..).map(|(n, _)| *n).collect();
         for number in numbers {
             // Runs go on in the next log dataset where they do not fit into the last one.
             at = if number == at.0 { at } else { (number, 0) };
-            while let Some((head, run)) = opened.run_at(at, Some(sequence))? {
+            while let Some((head, run)) = self.run_at(at, Some(sequence))? {
                 let (start, continued) = (at, head.continued);
                 at.1 = at.1.saturating_add(head.bytes);
                 sequence = sequence.saturating_add(1);
@@ -54,23 +65,23 @@ impl Opened {
                     pending.push(start);
                 } else {
                     let serial = head.serial;
-                    if opened.group.state.is_none() {
-                        opened.state.serial = opened.state.serial.max(serial);
-                    } else if serial > opened.state.serial {
-                        return Ok(opened);
+                    if self.group.state.is_none() {
+                        self.state.serial = self.state.serial.max(serial);
+                    } else if serial > self.state.serial {
+                        return Ok(());
                     }
                     for place in pending.drain(..) {
                         // Read again: they may be more than fit into memory.
                         let again = || Error::corrupt(NAME, Address::UNDEF, "a run that changed");
-                        let (head, run) = opened.run_at(place, None)?.ok_or_else(again)?;
-                        opened.enter_run(&head, &run, place)?;
+                        let (head, run) = self.run_at(place, None)?.ok_or_else(again)?;
+                        self.enter_run(&head, &run, place)?;
                     }
-                    opened.enter_run(&head, &run, start)?;
-                    (opened.tail, opened.next_sequence) = (at, sequence);
+                    self.enter_run(&head, &run, start)?;
+                    (self.tail, self.next_sequence) = (at, sequence);
                 }
             }
         }
-        Ok(opened)
+        Ok(())
     }
 
     /// Sequence number of the first run: log datasets before it may have been freed. The first ones
@@ -89,24 +100,8 @@ impl Opened {
     /// The run at a place, if it is whole and has this sequence number, or any.
     pub(super) fn run_at(&self, (number, offset): (u32, u64), sequence: Option<u64>) -> Result<Option<(RunHead, Vec<u8>)>> {
         let Some(log) = self.group.logs.get(&number).copied() else { return Ok(None) };
-        let left = log.len.saturating_sub(offset);
         let at = log.address.checked_add(offset).ok_or_else(|| Error::corrupt(NAME, log.address, "ends past 2^64"))?;
-        let mut start = [0; RUN_PROBE_BYTES];
-        if left < start.len() as u64 {
-            return Ok(None);
-        }
-        self.group.store.read_raw(at, &mut start)?;
-        let Some((found, bytes)) = probe(&start) else { return Ok(None) };
-        if sequence.is_some_and(|sequence| sequence != found) || bytes > left.min(RUN_BYTES_MAX) {
-            return Ok(None);
-        }
-        let mut run = vec![0; usize::try_from(bytes).unwrap_or(0)];
-        self.group.store.read_raw(at, &mut run)?;
-        if !RunHead::is_whole(&mut run) {
-            return Ok(None);
-        }
-        let head = RunHead::read(&mut Reader::new(&run, NAME, at))?;
-        Ok(Some((head, run)))
+        whole_run(log.len.saturating_sub(offset), sequence, &|buf| self.group.store.read_raw(at, buf))
     }
 
     fn enter_run(&mut self, head: &RunHead, run: &[u8], (log, offset): (u32, u64)) -> Result<()> {
@@ -143,8 +138,9 @@ impl Opened {
     /// it.
     pub(super) fn dataset(&self, environment: &Environment, id: u64, mut dataset: Dataset) -> Result<Dataset> {
         tables::load(environment, &self.group, id, &mut dataset)?;
+        self.check_written(id, &dataset.shape)?;
         let size = dataset.shape.element_size;
-        self.events.each(id, &mut |event| {
+        let mut enter = |event| {
             match event {
                 Event::Write(placed) => dataset.enter(placed)?,
                 Event::Erase(e) => {
@@ -154,9 +150,32 @@ impl Opened {
             }
             dataset.bound();
             Ok(())
-        })?;
+        };
+        self.events.each(id, &mut enter)?;
+        self.beside.each(id, &mut enter)?;
         Ok(dataset)
     }
+}
+
+/// The run at the start of `left` bytes, if it is whole and has this sequence number, or any.
+/// `read` reads from the first byte on.
+pub(super) fn whole_run(left: u64, sequence: Option<u64>, read: &dyn Fn(&mut [u8]) -> Result<()>) -> Result<Option<(RunHead, Vec<u8>)>> {
+    let mut start = [0; RUN_PROBE_BYTES];
+    if left < start.len() as u64 {
+        return Ok(None);
+    }
+    read(&mut start)?;
+    let Some((found, bytes)) = probe(&start) else { return Ok(None) };
+    if sequence.is_some_and(|sequence| sequence != found) || bytes > left.min(RUN_BYTES_MAX) {
+        return Ok(None);
+    }
+    let mut run = vec![0; usize::try_from(bytes).unwrap_or(0)];
+    read(&mut run)?;
+    if !RunHead::is_whole(&mut run) {
+        return Ok(None);
+    }
+    let head = RunHead::read(&mut Reader::new(&run, NAME, Address::UNDEF))?;
+    Ok(Some((head, run)))
 }
 
 /// A record of a run.

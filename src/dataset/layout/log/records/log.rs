@@ -68,6 +68,7 @@ impl RecordLog {
         }
         inner.is_open = true;
         inner.logs.clone_from(&opened.group.logs);
+        inner.writers = opened.group.writers.iter().map(|runs| (runs.log(), runs.clone())).collect();
         inner.tail = opened.tail;
         inner.sequence = opened.next_sequence;
         inner.state = opened.state;
@@ -90,10 +91,12 @@ impl RecordLog {
     fn with(&self, member: &Member) -> Result<MutexGuard<'_, Inner>> {
         let opened = self.opened()?;
         let known = |inner: &mut Inner| {
+            // Deflated records are in log datasets only.
+            let deflates = member.deflate && !inner.is_beside;
             let dataset = inner.datasets.get_mut(&member.id)?;
             dataset.shape.extend(&member.shape);
             // One that was loaded for the index alone does not know.
-            dataset.deflates = member.deflate;
+            dataset.deflates = deflates;
             Some(())
         };
         let mut inner = self.state.lock();
@@ -103,8 +106,8 @@ impl RecordLog {
         drop(inner);
         // Loaded without the lock; if another thread was faster, its dataset stays.
         let mut loaded = self.load(&opened, member.id, member.shape.clone())?;
-        loaded.deflates = member.deflate;
         let mut inner = self.state.lock();
+        loaded.deflates = member.deflate && !inner.is_beside;
         inner.add(member.id, loaded);
         Ok(inner)
     }

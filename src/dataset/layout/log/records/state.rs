@@ -1,6 +1,6 @@
 //! What a log has in memory: staged writes, datasets, the place of the next run.
 
-use super::dataset::{Dataset, LogDataset, Scattered, State};
+use super::dataset::{Dataset, FIRST_WRITER, LogDataset, Scattered, State, WriterRuns};
 use super::extent::{Extent, Source};
 use super::extents::Replaced;
 use super::runs::{Made, Maker, Run};
@@ -37,6 +37,8 @@ pub(super) enum Found {
     Staged(Arc<Vec<u8>>, u64),
     /// Bytes in the file.
     Stored(Address),
+    /// Bytes in a run file, from an offset on.
+    Beside(WriterRuns, u64),
     /// A deflated record, and the first element wanted.
     Deflated(Box<DeflatedAt>),
 }
@@ -111,6 +113,10 @@ pub(super) struct Inner {
     /// How many of them make a look for dead bytes worth while, if that is known.
     pub(super) look_at: Option<u64>,
     pub(super) logs: BTreeMap<u32, LogDataset>,
+    /// Run files of writers, by their numbers among those of log datasets.
+    pub(super) writers: BTreeMap<u32, WriterRuns>,
+    /// What is staged goes to one of them.
+    pub(super) is_beside: bool,
     /// Where the next run goes.
     pub(super) tail: (u32, u64),
     pub(super) sequence: u64,
@@ -159,6 +165,10 @@ impl Inner {
         };
         Ok(match source {
             Source::Staged { buffer, at } => Found::Staged(self.buffers.get(&buffer).cloned().ok_or_else(missing)?, at),
+            Source::Stored { log, offset } if log >= FIRST_WRITER => {
+                let runs = self.writers.get(&log).filter(|runs| offset.checked_add(bytes).is_some_and(|end| end <= runs.len));
+                Found::Beside(runs.cloned().ok_or_else(|| outside(log, offset))?, offset)
+            }
             Source::Stored { log, offset } => Found::Stored(at(log, offset, bytes)?.0),
             Source::Deflated { log, offset, first, elements, .. } => {
                 let (address, len) = at(log, offset, 1)?;

@@ -30,7 +30,7 @@ pub(crate) struct LogTotals {
 
 impl RecordLog {
     /// Calls `f` with the dataset, which is loaded for this if it is not in memory.
-    fn with_dataset<T>(&self, member: &Member, f: impl FnOnce(&Dataset) -> Result<T>) -> Result<T> {
+    pub(super) fn with_dataset<T>(&self, member: &Member, f: impl FnOnce(&Dataset) -> Result<T>) -> Result<T> {
         let opened = self.opened()?;
         if let Some(dataset) = self.state.lock().datasets.get(&member.id) {
             return f(dataset);

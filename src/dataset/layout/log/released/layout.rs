@@ -76,6 +76,10 @@ impl Layout for Released {
         NAME
     }
 
+    fn check_swmr(&self) -> std::result::Result<(), &'static str> {
+        Err("whose elements are in a log, which SWMR readers do not read")
+    }
+
     fn describe(&self, _data: &DatasetBytes) -> Description {
         Description::default()
     }

@@ -1,0 +1,237 @@
+//! Run files of several writers, beside the HDF5 file: reading them, appending to one.
+//!
+//! Their runs follow those of the file, ascending by the number of the writer: of an element that
+//! two writers wrote, that of the higher number counts.
+
+use super::dataset::{FIRST_WRITER, Placed, WriterRuns};
+use super::events::Event;
+use super::load::{Opened, RunRecord, each_record, whole_run};
+use super::log::RecordLog;
+use super::runs::Run;
+use super::shape::Shape;
+use super::state::Member;
+use crate::base::{Address, Error, Result};
+use crate::file::FileDriver;
+use crate::format::log::record::{Head, IDS_MAX};
+use crate::format::log::run::RunHead;
+use crate::format::log::writer::{HEAD_BYTES, WriterHead};
+use std::ops::Range;
+use std::sync::Arc;
+
+const NAME: &str = "run file of a log writer";
+
+fn corrupt(detail: &'static str) -> Error {
+    Error::corrupt(NAME, Address::UNDEF, detail)
+}
+
+/// Where the next run of a run file goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WriterTail {
+    /// Its first byte.
+    pub(crate) end: u64,
+    /// Its number.
+    pub(crate) sequence: u64,
+}
+
+impl WriterRuns {
+    /// Number of `writer` among those of log datasets.
+    pub(super) fn log_of(writer: u32) -> u32 {
+        FIRST_WRITER.saturating_add(writer)
+    }
+
+    /// The runs in `file`, and their head; `None`: its writer was stopped before it had a head.
+    pub(crate) fn open(writer: u32, file: Arc<dyn FileDriver>) -> Result<Option<(WriterHead, WriterRuns)>> {
+        let len = file.status().map_err(|e| Error::io("stat", Address(0), &e))?.len;
+        let mut runs = WriterRuns { writer, file, len, base: (0, 0) };
+        if len < HEAD_BYTES as u64 {
+            return Ok(None);
+        }
+        let mut head = [0; HEAD_BYTES];
+        runs.read(0, &mut head)?;
+        let head = WriterHead::decode(&head)?;
+        if head.writer != writer {
+            return Err(corrupt("it has the name of another writer's"));
+        }
+        runs.base = (head.serial, head.sequence);
+        Ok(Some((head, runs)))
+    }
+
+    fn run_at(&self, at: u64, sequence: Option<u64>) -> Result<Option<(RunHead, Vec<u8>)>> {
+        whole_run(self.len.saturating_sub(at), sequence, &|buf| self.read(at, buf))
+    }
+
+    /// Calls `f` with the runs that count, and the first byte of each. Returns where the next one
+    /// goes: what is there belongs to a commit that was not acknowledged.
+    pub(crate) fn each_run(&self, f: &mut dyn FnMut(&RunHead, &[u8], u64) -> Result<()>) -> Result<WriterTail> {
+        let mut tail = WriterTail { end: HEAD_BYTES as u64, sequence: 0 };
+        let (mut at, mut sequence, mut pending) = (tail.end, 0u64, Vec::new());
+        while let Some((head, run)) = self.run_at(at, Some(sequence))? {
+            let start = at;
+            at = at.saturating_add(head.bytes);
+            sequence = sequence.saturating_add(1);
+            if head.continued {
+                pending.push(start);
+                continue;
+            }
+            for place in pending.drain(..) {
+                // Read again: they may be more than fit into memory.
+                let (head, run) = self.run_at(place, None)?.ok_or_else(|| corrupt("a run that changed"))?;
+                f(&head, &run, place)?;
+            }
+            f(&head, &run, start)?;
+            tail = WriterTail { end: at, sequence };
+        }
+        Ok(tail)
+    }
+}
+
+impl Opened {
+    /// Enters the runs of all writers.
+    pub(super) fn enter_writers(&mut self) -> Result<()> {
+        for runs in self.group.writers.clone() {
+            if runs.base.0 > self.state.serial || runs.base.1 > self.next_sequence {
+                let detail = format!("that of writer {} was made beside a later state of the file, or beside another one", runs.writer);
+                return Err(Error::corrupt(NAME, Address::UNDEF, detail));
+            }
+            runs.each_run(&mut |head, run, at| self.enter_beside(head, run, (runs.log(), at)))?;
+        }
+        Ok(())
+    }
+
+    fn enter_beside(&mut self, head: &RunHead, run: &[u8], (log, offset): (u32, u64)) -> Result<()> {
+        for d in &head.datasets {
+            if d.id >= IDS_MAX {
+                return Err(corrupt("a dataset ID beyond all"));
+            }
+            if self.written.insert(d.id, d.clone()).is_some_and(|before| before != *d) {
+                return Err(corrupt("runs of a dataset with two shapes"));
+            }
+        }
+        each_record(head, run, offset, &mut |record| match record {
+            RunRecord::Written { head: Head { dataset, selection, deflated: false }, offset, .. } => {
+                let placed = Placed { selection, deflated: false, stored: 0, log, offset };
+                self.beside.add(dataset, &Event::Write(placed));
+                Ok(())
+            }
+            RunRecord::Written { .. } => Err(corrupt("a deflated record")),
+            RunRecord::Erased(_) => Err(corrupt("a record of erased elements")),
+        })
+    }
+
+    /// Errors: writers wrote elements of the dataset `id` when it had another shape than `shape`.
+    pub(super) fn check_written(&self, id: u64, shape: &Shape) -> Result<()> {
+        match self.written.get(&id) {
+            Some(d) if d.element_size != shape.element_size || d.dims != shape.dims => {
+                Err(corrupt("the dataset had another shape or type when it was written: another program changed the file"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RecordLog {
+    /// Serial number of the state of the file, and number of its next run.
+    pub(crate) fn base(&self) -> Result<(u64, u64)> {
+        let opened = self.opened()?;
+        Ok((opened.state.serial, opened.next_sequence))
+    }
+
+    /// True if writers wrote something.
+    pub(crate) fn has_writers(&self) -> Result<bool> {
+        Ok(!self.opened()?.written.is_empty())
+    }
+
+    /// What is staged goes to `runs`, beside the file: [`RecordLog::placed_beside`].
+    pub(crate) fn write_beside(&self, runs: WriterRuns) -> Result<()> {
+        self.opened()?;
+        let mut inner = self.state.lock();
+        inner.is_beside = true;
+        inner.writers.insert(runs.log(), runs);
+        Ok(())
+    }
+
+    /// Enters `run`, which was written to `offset` of the run file of `writer`.
+    pub(crate) fn placed_beside(&self, run: Run, (writer, offset): (u32, u64), continued: bool) -> Result<()> {
+        let mut inner = self.state.lock();
+        let inner = &mut *inner;
+        let (len, shift) = (run.len(), run.head_len());
+        let log = WriterRuns::log_of(writer);
+        let end = offset.saturating_add(len);
+        inner.writers.get_mut(&log).into_iter().for_each(|runs| runs.len = runs.len.max(end));
+        inner.is_continued = continued;
+        for made in run.made {
+            inner.enter(made, log, offset.saturating_add(shift))?;
+        }
+        inner.pack();
+        Ok(())
+    }
+
+    /// The next elements of a dataset from `at` on that run files have, at most `most`.
+    pub(super) fn next_beside(&self, member: &Member, at: u64, most: u64) -> Result<Option<Range<u64>>> {
+        self.with_dataset(member, |dataset| dataset.next_beside(at, most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::memory::MemoryFile;
+    use crate::format::Writer;
+    use crate::format::log::record::Selection;
+    use crate::format::log::run::RunDataset;
+
+    fn run(sequence: u64, continued: bool, records: &[u8], count: u64) -> Vec<u8> {
+        let datasets = vec![RunDataset { id: 1, element_size: 1, dims: vec![4] }];
+        RunHead { sequence, serial: 0, bytes: 0, records: count, continued, datasets }.encode(records)
+    }
+
+    fn record(deflated: bool) -> Vec<u8> {
+        let mut w = Writer::new();
+        let selection = Selection::Subarray { start: vec![1], count: vec![2] };
+        Head { dataset: 1, selection, deflated }.write(1, &mut w);
+        w.bytes(b"ab");
+        w.into_bytes()
+    }
+
+    fn open(runs: &[Vec<u8>]) -> WriterRuns {
+        let head = WriterHead { writer: 1, id: 1, serial: 0, sequence: 0 }.encode();
+        let file = MemoryFile::new([head, runs.concat()].concat());
+        WriterRuns::open(1, Arc::new(file)).unwrap().unwrap().1
+    }
+
+    fn counted(runs: &[Vec<u8>]) -> (Vec<u64>, WriterTail) {
+        let mut seen = Vec::new();
+        let tail = open(runs).each_run(&mut |head, _, _| {
+            seen.push(head.sequence);
+            Ok(())
+        });
+        (seen, tail.unwrap())
+    }
+
+    /// Runs count up to the last one that ends a commit; another number, or damage, ends them.
+    #[test]
+    fn runs_count_to_the_last_commit() {
+        let whole = |sequence, continued| run(sequence, continued, &record(false), 1);
+        let len = whole(0, false).len() as u64;
+        let tail = |runs: u64| WriterTail { end: HEAD_BYTES as u64 + runs * len, sequence: runs };
+        assert_eq!(counted(&[]), (vec![], tail(0)));
+        assert_eq!(counted(&[whole(0, false), whole(1, true), whole(2, false)]), (vec![0, 1, 2], tail(3)));
+        assert_eq!(counted(&[whole(0, false), whole(1, true)]), (vec![0], tail(1)));
+        assert_eq!(counted(&[whole(0, false), whole(2, false)]), (vec![0], tail(1)));
+        let mut damaged = whole(1, false);
+        *damaged.last_mut().unwrap() ^= 1;
+        assert_eq!(counted(&[whole(0, false), damaged.clone(), whole(2, false)]), (vec![0], tail(1)));
+        for cut in 0..damaged.len() {
+            assert_eq!(counted(&[whole(0, false), whole(1, false)[..cut].to_vec()]), (vec![0], tail(1)));
+        }
+    }
+
+    #[test]
+    fn a_run_file_of_another_writer_is_refused() {
+        let file = |bytes: Vec<u8>| -> Arc<dyn FileDriver> { Arc::new(MemoryFile::new(bytes)) };
+        let head = WriterHead { writer: 2, id: 1, serial: 0, sequence: 0 }.encode();
+        assert!(WriterRuns::open(1, file(head.clone())).is_err());
+        assert!(WriterRuns::open(2, file(head.clone())).unwrap().is_some());
+        assert!(WriterRuns::open(2, file(head[..40].to_vec())).unwrap().is_none());
+    }
+}
