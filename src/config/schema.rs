@@ -5,6 +5,7 @@ use super::file::{FILE_KEYS, MOUNT_KEYS};
 use super::new_file_args::{NewFileOptions, SharedMessages};
 use super::options::{LongOptions, choices};
 use super::value::{Containers, ExternalFiles, Group, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, Version};
+use crate::fs::spec::ViewChoice;
 use clap::{Arg, ArgAction, CommandFactory};
 use serde_json::{Map, Value, json};
 use std::any::TypeId;
@@ -114,7 +115,7 @@ fn value(arg: &Arg) -> Value {
     if id == TypeId::of::<Version>() {
         return json!({"type": ["integer", "string"], "minimum": 1, "pattern": "^[a-z0-9_-]{1,64}$"});
     }
-    if id == TypeId::of::<Patterns>() || id == TypeId::of::<Transaction>() {
+    if id == TypeId::of::<Patterns>() || id == TypeId::of::<ViewChoice>() || id == TypeId::of::<Transaction>() {
         return json!({"type": "string", "minLength": 1});
     }
     if id == TypeId::of::<User>() || id == TypeId::of::<Group>() {
