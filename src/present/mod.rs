@@ -68,7 +68,7 @@ pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Held, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, description, fact, fact_fits, fact_within, needed_facts};
 pub use hdf5_json::hdf5_json;
-pub use image::{Packing, Pictures, has_pictures};
+pub use image::{ImageForm, Pictures, has_pictures};
 pub use map::{MapEditor, map_key_text, map_keys, map_value, map_value_len};
 pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};

@@ -2,6 +2,7 @@
 
 use super::layout::{Layout, raw_depth};
 use super::sample::{READ_BYTES_MAX, Sampled, spread};
+use super::tiff::Samples;
 use crate::base::datatype::{ByteOrder, Class};
 use crate::base::{Error, Result};
 use crate::connector::{Connector, DatasetInfo, ObjectId};
@@ -43,8 +44,19 @@ impl Source<'_> {
         if self.layout.inverted && self.layout.palette.is_none() && self.layout.planes == 1 {
             samples.iter_mut().for_each(|byte| *byte = !*byte);
         }
+        Ok(self.oriented(samples, sampled, (depth / 8).into()))
+    }
+
+    /// The samples of an image in full size as numbers.
+    pub(super) fn numbers(&self, frame: u64, sampled: &Sampled, samples: Samples) -> Result<Vec<u8>> {
+        let elements = self.elements(frame, sampled)?;
+        Ok(self.oriented(samples.made_of(elements, &self.dataset.datatype), sampled, samples.size()))
+    }
+
+    /// `samples` of `size` bytes with the first row at the top and the first pixel at the left.
+    fn oriented(&self, mut samples: Vec<u8>, sampled: &Sampled, size: usize) -> Vec<u8> {
         let (_, width) = sampled.size();
-        let pixel = usize::try_from(self.layout.planes).unwrap_or(1).saturating_mul(usize::from(depth / 8)).max(1);
+        let pixel = usize::try_from(self.layout.planes).unwrap_or(1).saturating_mul(size).max(1);
         let line = pixel.saturating_mul(width as usize).max(1);
         let (upside_down, mirrored) = self.layout.flipped;
         if upside_down {
@@ -53,7 +65,7 @@ impl Source<'_> {
         if mirrored {
             samples = samples.chunks_exact(line).flat_map(|line| line.chunks_exact(pixel).rev().flatten().copied()).collect();
         }
-        Ok(samples)
+        samples
     }
 
     /// The elements of the pixels, sample by sample.
