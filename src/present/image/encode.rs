@@ -77,9 +77,12 @@ impl Image {
         if let Colours::Palette(palette) = &self.colours {
             encoder.set_palette(palette.clone());
         }
-        if packing == Packing::Stored {
-            encoder.set_compression(Compression::NoCompression);
-            encoder.set_filter(Filter::NoFilter);
+        match packing {
+            Packing::Stored => {
+                encoder.set_compression(Compression::NoCompression);
+                encoder.set_filter(Filter::NoFilter);
+            }
+            Packing::Deflated => encoder.set_compression(Compression::Fast),
         }
         let mut writer = encoder.write_header().map_err(failed)?;
         writer.write_image_data(&self.pixels).map_err(failed)?;

@@ -15,7 +15,7 @@
 //! ```text
 //! layout  which elements are pixels    sample  pixels of large images
 //! pixels  elements become pixels       plot    lines
-//! encode  PNG                          tiff    TIFF
+//! samples elements as numbers          encode  PNG                         tiff    TIFF
 //! ```
 
 mod encode;
@@ -23,6 +23,7 @@ mod layout;
 mod pixels;
 mod plot;
 mod sample;
+mod samples;
 mod tiff;
 
 use super::parse::{SelectionText, one_block};
@@ -31,6 +32,7 @@ use crate::connector::{Connector, DatasetInfo, ObjectId};
 use encode::{Colours, Image, Packing};
 use layout::{Layout, raw_depth};
 use sample::Sampled;
+use samples::Samples;
 use std::sync::Arc;
 
 /// Most bytes of the pixels of an image, of numbers that are scaled 8 for each.
@@ -121,7 +123,7 @@ impl Pictures {
     fn tiff<T>(&self, f: impl FnOnce(&tiff::Outline<'_>, &Sampled) -> T) -> T {
         let sampled = Sampled::all(&self.layout);
         let (height, width) = sampled.size();
-        let (samples, colours) = (tiff::Samples::of(&self.dataset.datatype), self.colours());
+        let (samples, colours) = (Samples::of(&self.dataset.datatype), self.colours());
         f(&tiff::Outline { width, height, samples, colours: &colours, inverted: self.layout.inverted }, &sampled)
     }
 

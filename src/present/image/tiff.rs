@@ -1,63 +1,12 @@
 //! TIFF files: numbers as they are, not compressed, in one strip.
 
 use super::encode::Colours;
-use crate::base::datatype::Datatype;
+use super::samples::Samples;
 use crate::base::{Error, Result};
-use crate::present::numpy::{NumpyDtype, numpy_dtype};
-use crate::present::statistics::float_of;
 use std::io::Cursor;
 use tiff::TiffResult;
 use tiff::encoder::TiffEncoder;
-use tiff::tags::{CompressionMethod, ExtraSamples, PhotometricInterpretation, SampleFormat, Tag};
-
-/// Samples of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Samples {
-    format: SampleFormat,
-    /// Bytes of a sample.
-    bytes: u16,
-    /// Bytes of elements are in the other order than those of this machine; `None`: elements become
-    /// doubles.
-    swapped: Option<bool>,
-}
-
-impl Samples {
-    /// Samples that have the elements of type `t`: numbers that numpy has, and others as doubles.
-    pub(super) fn of(t: &Datatype) -> Samples {
-        let doubles = Samples { format: SampleFormat::IEEEFP, bytes: 8, swapped: None };
-        let Some(NumpyDtype::Plain(text)) = numpy_dtype(t) else { return doubles };
-        let mut chars = text.chars();
-        let (order, kind, bytes) = (chars.next(), chars.next(), chars.as_str().parse().unwrap_or(0));
-        let format = match kind {
-            Some('u' | 'b') => SampleFormat::Uint,
-            Some('i') => SampleFormat::Int,
-            Some('f') => SampleFormat::IEEEFP,
-            _ => return doubles,
-        };
-        let other = if cfg!(target_endian = "big") { '<' } else { '>' };
-        if matches!(bytes, 1 | 2 | 4 | 8) { Samples { format, bytes, swapped: Some(order == Some(other)) } } else { doubles }
-    }
-
-    /// Bytes of a sample.
-    pub(super) fn size(self) -> usize {
-        self.bytes.into()
-    }
-
-    /// The samples that `elements` of type `t` are.
-    pub(super) fn made_of(self, mut elements: Vec<u8>, t: &Datatype) -> Vec<u8> {
-        match self.swapped {
-            Some(false) => elements,
-            Some(true) => {
-                elements.chunks_exact_mut(self.size()).for_each(<[u8]>::reverse);
-                elements
-            }
-            None => {
-                let size = usize::try_from(t.size).unwrap_or(usize::MAX).max(1);
-                elements.chunks_exact(size).flat_map(|e| float_of(t, e).unwrap_or(f64::NAN).to_ne_bytes()).collect()
-            }
-        }
-    }
-}
+use tiff::tags::{CompressionMethod, ExtraSamples, PhotometricInterpretation, Tag};
 
 /// An image without its samples.
 pub(super) struct Outline<'a> {
@@ -72,7 +21,7 @@ pub(super) struct Outline<'a> {
 impl Outline<'_> {
     /// Bytes of the samples.
     fn strip(&self) -> u64 {
-        let pixel = self.colours.channels().saturating_mul(self.samples.bytes.into());
+        let pixel = self.colours.channels().saturating_mul(self.samples.bytes().into());
         u64::from(self.width).saturating_mul(self.height.into()).saturating_mul(pixel)
     }
 
@@ -84,7 +33,7 @@ impl Outline<'_> {
         let mut tags = encoder.image_directory()?;
         tags.write_tag(Tag::ImageWidth, self.width)?;
         tags.write_tag(Tag::ImageLength, self.height)?;
-        tags.write_tag(Tag::BitsPerSample, vec![self.samples.bytes.saturating_mul(8); channels].as_slice())?;
+        tags.write_tag(Tag::BitsPerSample, vec![self.samples.bytes().saturating_mul(8); channels].as_slice())?;
         tags.write_tag(Tag::Compression, CompressionMethod::None.to_u16())?;
         let photometric = match self.colours {
             Colours::Gray if self.inverted => PhotometricInterpretation::WhiteIsZero,
@@ -94,7 +43,7 @@ impl Outline<'_> {
         };
         tags.write_tag(Tag::PhotometricInterpretation, photometric.to_u16())?;
         tags.write_tag(Tag::SamplesPerPixel, u16::try_from(channels)?)?;
-        tags.write_tag(Tag::SampleFormat, vec![self.samples.format.to_u16(); channels].as_slice())?;
+        tags.write_tag(Tag::SampleFormat, vec![self.samples.format().to_u16(); channels].as_slice())?;
         tags.write_tag(Tag::RowsPerStrip, self.height)?;
         tags.write_tag(Tag::StripOffsets, offset)?;
         tags.write_tag(Tag::StripByteCounts, bytes)?;
