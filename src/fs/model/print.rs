@@ -31,6 +31,7 @@ impl ObjectModel {
     /// Statistics of the numbers in `selection` (empty: all). Calls `progress` with the bytes that
     /// were read.
     pub fn statistics(&self, selection: SelectionText<'_>, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Statistics> {
+        self.check_elements()?;
         present::statistics(&*self.models.mounted.connector, self.id, selection, progress)
     }
 
@@ -43,6 +44,7 @@ impl ObjectModel {
         rows: &dyn Fn(u64) -> Range<u64>,
         f: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.check_elements()?;
         let connector = &*self.models.mounted.connector;
         if let Form::Image(form) = form {
             let pictures = present::Pictures::of(self.models.mounted.connector.clone(), self.id, selection)?;
