@@ -16,8 +16,9 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 const WHOLE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of text of a block, about: it ends with the elements that reach them.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Bytes of elements that are read at once; of elements with parts outside of them, how many.
+/// Bytes of elements that are read at once, and how many; also of those with parts outside of them.
 const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_ELEMENTS: u64 = 1 << 16;
 const BATCH_PARTS: u64 = 256;
 /// After the elements.
 const AFTER_VALUE: &[u8] = b"\n}\n";
@@ -62,7 +63,7 @@ impl Large {
             span
         });
         let (spans, has_parts) = (spans.collect(), d.datatype.contains_vlen() || d.datatype.contains_reference());
-        let step = (BATCH_BYTES / size).clamp(1, if has_parts { BATCH_PARTS } else { u64::MAX });
+        let step = (BATCH_BYTES / size).clamp(1, if has_parts { BATCH_PARTS } else { BATCH_ELEMENTS });
         let head = before_value(&**connector, id, &d, TEXT_BYTES_MAX)?;
         Ok(Some(Large { connector: connector.clone(), id, head, spans, count, step, has_parts }))
     }
