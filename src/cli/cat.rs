@@ -13,7 +13,7 @@ use crate::base::escape::escaped_bytes;
 use crate::config::resolve;
 use crate::config::side_args::{CatArgs, ExternalArgs};
 use crate::config::value::Level;
-use crate::fs::model::{Dialect, Form, ObjectModel, io_error};
+use crate::fs::model::{Dialect, Form, ImageForm, ObjectModel, io_error};
 use std::io::{self, IsTerminal, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,23 +49,28 @@ impl Wanted {
             (args.json, Form::Json),
             (args.npy, Form::Npy),
             (args.arrow, Form::Arrow),
-            (args.png, Form::Png),
+            (args.png, Form::Image(ImageForm::Png)),
+            (args.tif, Form::Image(ImageForm::Tiff)),
         ];
         let asked = forms.into_iter().find(|(asked, _)| *asked).map(|(_, form)| form);
         let part = args.select.is_some() || args.head.is_some() || args.tail.is_some();
         if args.raw && (args.head.is_some() || args.tail.is_some()) {
             return Err(Failure::new(Exit::Usage, "-n and --tail count rows; with --raw use --select"));
         }
-        if matches!(asked, Some(Form::Json | Form::Npy | Form::Arrow | Form::Png)) && (args.head.is_some() || args.tail.is_some()) {
-            return Err(Failure::new(Exit::Usage, "-n and --tail count rows; with --json, --npy, --arrow and --png use --select"));
+        if matches!(asked, Some(Form::Json | Form::Npy | Form::Arrow | Form::Image(_))) && (args.head.is_some() || args.tail.is_some()) {
+            return Err(Failure::new(Exit::Usage, "-n and --tail count rows; with --json, --npy, --arrow and images use --select"));
         }
         let usual = asked.is_none() && !args.raw;
         let text = usual && (part || io::stdout().is_terminal());
         let raw = (args.raw && part).then_some(Form::Raw);
         let form = asked.or(raw).or(text.then_some(Form::Rows(Dialect::Text)));
-        let binary = [(Form::Npy, "a numpy", "npy"), (Form::Arrow, "an Arrow", "arrow"), (Form::Png, "a PNG", "png")]
-            .into_iter()
-            .find(|(binary, ..)| form == Some(*binary));
+        let binary = [
+            (Form::Npy, "a numpy", "npy"),
+            (Form::Arrow, "an Arrow", "arrow"),
+            (Form::Image(ImageForm::Png), "a PNG", "png"),
+            (Form::Image(ImageForm::Tiff), "a TIFF", "tif"),
+        ];
+        let binary = binary.into_iter().find(|(binary, ..)| form == Some(*binary));
         if let Some((_, what, suffix)) = binary.filter(|_| io::stdout().is_terminal()) {
             return Err(Failure::new(Exit::Usage, format!("{what} file is not for a terminal; add > FILE.{suffix}")));
         }

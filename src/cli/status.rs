@@ -125,6 +125,7 @@ fn one(path: &Path, args: &StatusArgs) -> Result<(), Problem> {
         let read = std::fs::File::open(&file).and_then(|f| f.take(TEXT_BYTES_MAX).read_to_string(&mut text));
         read.map_err(|e| match e.raw_os_error() {
             Some(libc::ENOTCONN | libc::ECONNABORTED) => failed(DEAD_MOUNT.into()),
+            Some(libc::ENOENT) => failed("the mount does not have .h5dir/status; mount it with 'status' in --views".into()),
             _ => failed(reason(&e)),
         })?;
         let shown = if args.json { as_json(&text) } else { aligned(&text) };

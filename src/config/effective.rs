@@ -73,6 +73,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("umask", mode(spec.umask)),
         ("vds-missing", if spec.vds_missing_fill { "fill" } else { "error" }.into()),
         ("version", version(&spec.version)),
+        ("views", spec.views.to_string().into()),
     ]
 }
 

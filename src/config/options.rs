@@ -4,7 +4,7 @@ use super::value::{
     Containers, ExternalFiles, Group, Level, LogFormat, LogView, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User,
     VdsMissing, Version, WriterNumber,
 };
-use crate::fs::spec::Modes;
+use crate::fs::spec::{Modes, ViewChoice};
 use crate::mirror::Naming;
 use clap::{Arg, Args, Parser};
 use std::any::TypeId;
@@ -134,6 +134,12 @@ pub(crate) struct MountOptions {
     #[arg(long, value_name = "VERSION", visible_alias = "revision")]
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) version: Option<Version>,
+
+    /// Views below .h5dir: their names, all, none, or those to leave out, as in all,-images
+    /// [default: all]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    #[arg(help_heading = heading::CONTAINER)]
+    pub(crate) views: Option<ViewChoice>,
 
     /// Make all changes the part of one peer of this transaction, which other mounts join; begins
     /// it if there is none [default: none]
@@ -306,7 +312,7 @@ macro_rules! all_options {
             foreground read_only read_write swmr log_writer commit_interval commit_on_close keep_types stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format metrics_file metrics_interval include exclude mirror_names max_open idle_timeout rescue log
-            anonymous cache_dir cache_dir_size remote_timeout version transaction pin
+            anonymous cache_dir cache_dir_size remote_timeout version views transaction pin
         }
     };
 }

@@ -349,6 +349,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         version: options.version.as_ref().map(|v| v.0.clone()).unwrap_or_default(),
         transaction: options.transaction.clone().map(|t| TransactionUse::Peer { spec: t.spec, peer: t.peer }),
         trees: writable,
+        views: options.views.clone().unwrap_or_default(),
         pin: options.pin.filter(|s| !s.0.is_zero()).map(|s| s.0.max(PIN_MIN)),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
         external: external(options, writable)?,

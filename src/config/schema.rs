@@ -7,6 +7,7 @@ use super::options::{LongOptions, choices};
 use super::value::{
     Containers, ExternalFiles, Group, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, Version, WriterNumber,
 };
+use crate::fs::spec::ViewChoice;
 use clap::{Arg, ArgAction, CommandFactory};
 use serde_json::{Map, Value, json};
 use std::any::TypeId;
@@ -119,7 +120,7 @@ fn value(arg: &Arg) -> Value {
     if id == TypeId::of::<Version>() {
         return json!({"type": ["integer", "string"], "minimum": 1, "pattern": "^[a-z0-9_-]{1,64}$"});
     }
-    if id == TypeId::of::<Patterns>() || id == TypeId::of::<Transaction>() {
+    if id == TypeId::of::<Patterns>() || id == TypeId::of::<ViewChoice>() || id == TypeId::of::<Transaction>() {
         return json!({"type": "string", "minLength": 1});
     }
     if id == TypeId::of::<User>() || id == TypeId::of::<Group>() {

@@ -248,6 +248,10 @@ pub(crate) struct CatArgs {
     #[arg(long, group = "form")]
     pub(crate) png: bool,
 
+    /// Print a TIFF image with the numbers as they are; of three dimensions as --png
+    #[arg(long, group = "form")]
+    pub(crate) tif: bool,
+
     /// The bytes of the file of a mount; the default but on a terminal
     #[arg(long, group = "form")]
     pub(crate) raw: bool,

@@ -122,6 +122,7 @@ impl Mounted {
             file: &self.spec.file,
             changing: self.changing,
             trees: self.spec.trees,
+            views: &self.spec.views,
             outside_links: self.changing || self.spec.external != ExternalPolicy::Off,
             buffers: &self.buffers,
             host: self,

@@ -1,6 +1,7 @@
 //! What to mount and how.
 
 use super::create_rules::CreateRules;
+pub use super::views::ViewChoice;
 use crate::connector::open::OpenOptions;
 pub use crate::connector::open::{ExternalPolicy, OpenError, RemoteOptions};
 pub use crate::connector::transactions::{Base, Ending, TransactionSpec, TransactionUse};
@@ -73,6 +74,8 @@ pub struct MountSpec {
     pub transaction: Option<TransactionUse>,
     /// Trees of transactions are shown.
     pub trees: bool,
+    /// The views below `.h5dir`.
+    pub views: ViewChoice,
     /// The version is kept from garbage collection, by a pin that lasts so long.
     pub pin: Option<Duration>,
     /// Closing a descriptor after a write commits.
@@ -111,6 +114,7 @@ impl MountSpec {
             version: VersionName::Newest,
             transaction: None,
             trees: false,
+            views: ViewChoice::default(),
             pin: None,
             commit_on_close: false,
             keep_types: false,

@@ -20,8 +20,11 @@ use crate::connector::filters::name_of;
 use crate::connector::{Connector, DatasetInfo, Elements, Fill, FilterSpec, Limited, LinkTarget, ObjectId, ObjectKind, Shape};
 use std::ops::ControlFlow;
 
+/// Before the elements of a dataset.
+const VALUE: &[u8] = b",\n\"value\":";
+
 /// The object `id` in at most `most` bytes. Errors: `EFBIG` when it takes more.
-pub fn hdf5_json(connector: &dyn Connector, id: ObjectId, most: u64) -> Result<Vec<u8>> {
+pub(super) fn hdf5_json(connector: &dyn Connector, id: ObjectId, most: u64) -> Result<Vec<u8>> {
     match render(connector, id, most) {
         Ok(out) if out.len() as u64 <= most => Ok(out),
         Ok(_) | Err(Error::Limit { .. }) => Err(too_large(most)),
@@ -33,11 +36,29 @@ fn too_large(most: u64) -> Error {
     Error::refused(libc::EFBIG, format!("the object takes more than {most} bytes as JSON"))
 }
 
-fn render(connector: &dyn Connector, id: ObjectId, most: u64) -> Result<Vec<u8>> {
+/// True for the error of an object that takes more bytes than it may.
+pub(super) fn is_too_large(e: &Error) -> bool {
+    matches!(e, Error::Refused { errno: libc::EFBIG, .. } | Error::Limit { .. })
+}
+
+/// The text of the dataset `id` up to its value, in at most about `most` bytes.
+pub(super) fn before_value(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo, most: u64) -> Result<Vec<u8>> {
+    let mut out = begin(connector, id, most)?;
+    facts(dataset, most, &mut out);
+    out.extend_from_slice(VALUE);
+    if out.len() as u64 > most { Err(too_large(most)) } else { Ok(out) }
+}
+
+fn begin(connector: &dyn Connector, id: ObjectId, most: u64) -> Result<Vec<u8>> {
     let mut out = b"{\"id\":".to_vec();
     write_string(uuid(id).as_bytes(), &mut out);
     out.extend_from_slice(b",\n\"attributes\":");
     out.extend_from_slice(super::attributes_json(connector, id, most)?.trim_ascii_end());
+    Ok(out)
+}
+
+fn render(connector: &dyn Connector, id: ObjectId, most: u64) -> Result<Vec<u8>> {
+    let mut out = begin(connector, id, most)?;
     match connector.info(id)?.kind {
         ObjectKind::Group => links(connector, id, most, &mut out)?,
         ObjectKind::Dataset => dataset(connector, id, most, &mut out)?,
@@ -97,15 +118,21 @@ fn links(connector: &dyn Connector, id: ObjectId, most: u64, out: &mut Vec<u8>) 
     result
 }
 
-fn dataset(connector: &dyn Connector, id: ObjectId, most: u64, out: &mut Vec<u8>) -> Result<()> {
-    let dataset = connector.dataset(id)?;
+/// Appends what a dataset is, and returns the bytes that are left for the value.
+fn facts(dataset: &DatasetInfo, most: u64, out: &mut Vec<u8>) -> u64 {
     member("type", &type_json(&dataset.datatype), out);
     member("shape", &shape_json(&dataset.shape), out);
     let room = most.saturating_sub(out.len() as u64);
-    creation_properties(&dataset, &Limited { parts: &*dataset.parts, limit: room }, out);
+    creation_properties(dataset, &Limited { parts: &*dataset.parts, limit: room }, out);
+    room
+}
+
+fn dataset(connector: &dyn Connector, id: ObjectId, most: u64, out: &mut Vec<u8>) -> Result<()> {
+    let dataset = connector.dataset(id)?;
+    let room = facts(&dataset, most, out);
     match value(connector, id, &dataset, room) {
         Ok(value) => {
-            out.extend_from_slice(b",\n\"value\":");
+            out.extend_from_slice(VALUE);
             out.extend_from_slice(&value);
         }
         Err(e @ (Error::Limit { .. } | Error::Refused { .. })) => return Err(e),

@@ -13,6 +13,8 @@
 //! | reference | path, `#ADDRESS` when it has none; nil: nothing | string or null |
 //! | region, attribute reference | object | object |
 //!
+//! Values of JSON lines are those of text in a list, but for non-finite numbers: `null`.
+//!
 //! As text one element stands bare (strings without quotes), several are a JSON list nested by the
 //! dataspace's dimensions, but strings a flat list in stored order; none are nothing. Numbers of
 //! more than 128 bits are strings of hexadecimal bytes. Bytes of strings that are not UTF-8 are
@@ -44,7 +46,7 @@ fn checked<'a>(elements: &Elements<'a>) -> Result<(u64, &'a [u8])> {
 /// The elements as text (see the module).
 pub fn value_text(elements: &Elements<'_>, limited: &Limited<'_>) -> Result<Vec<u8>> {
     let (count, bytes) = checked(elements)?;
-    let mut out = Renderer::new(limited, false);
+    let mut out = Renderer::new(limited, Style::Text);
     match (count, elements.shape.dims()) {
         (0, _) | (_, None) => {}
         (1, _) => out.bare(elements.datatype, bytes)?,
@@ -62,7 +64,7 @@ pub fn json_value(elements: &Elements<'_>, limited: &Limited<'_>) -> Result<Vec<
 
 /// [`json_value`], which reads no more stored parts than `budget` has left.
 pub fn json_value_within(elements: &Elements<'_>, limited: &Limited<'_>, budget: &mut Budget) -> Result<Vec<u8>> {
-    let mut out = Renderer { budget: budget.part(limited.limit), ..Renderer::new(limited, true) };
+    let mut out = Renderer { budget: budget.part(limited.limit), ..Renderer::new(limited, Style::Json) };
     let done = json_elements(elements, &mut out);
     budget.join(&out.budget);
     done.map(|()| out.out)
@@ -80,7 +82,7 @@ fn json_elements(elements: &Elements<'_>, out: &mut Renderer<'_>) -> Result<()> 
 
 /// The target of a reference as JSON; `null` for a nil one.
 pub fn target_json(target: Option<&Target>, limited: &Limited<'_>) -> Result<Vec<u8>> {
-    let mut out = Renderer::new(limited, true);
+    let mut out = Renderer::new(limited, Style::Json);
     match target {
         None => out.push(b"null")?,
         Some(Target { file: None, object, part: Part::Object }) => out.string(object)?,
@@ -107,20 +109,30 @@ enum Atom {
     Nil,
 }
 
+/// How elements are rendered (see the module).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Text.
+    Text,
+    /// JSON in the manner of hdf5-json.
+    Json,
+    /// Values of JSON lines: objects have the names of members, enumerations those of elements.
+    Lines,
+}
+
 /// Renders elements into `out`.
 pub(super) struct Renderer<'a> {
     limited: &'a Limited<'a>,
-    /// JSON in the manner of hdf5-json, else text.
-    json: bool,
+    style: Style,
     budget: Budget,
     /// The text so far.
     pub(super) out: Vec<u8>,
 }
 
 impl<'a> Renderer<'a> {
-    /// Renders JSON, or text.
-    pub(super) fn new(limited: &'a Limited<'a>, json: bool) -> Self {
-        Renderer { limited, json, budget: Budget::tight(limited.limit), out: Vec::new() }
+    /// Renders in `style`.
+    pub(super) fn new(limited: &'a Limited<'a>, style: Style) -> Self {
+        Renderer { limited, style, budget: Budget::tight(limited.limit), out: Vec::new() }
     }
 
     fn push(&mut self, bytes: &[u8]) -> Result<()> {
@@ -187,12 +199,13 @@ impl<'a> Renderer<'a> {
     }
 
     fn compound(&mut self, c: &Compound, bytes: &[u8]) -> Result<()> {
-        self.push(if self.json { b"[" } else { b"{" })?;
+        let is_list = self.style == Style::Json;
+        self.push(if is_list { b"[" } else { b"{" })?;
         for (i, m) in c.members.iter().enumerate() {
             if i > 0 {
                 self.push(b",")?;
             }
-            if !self.json {
+            if !is_list {
                 self.string(&m.name.bytes)?;
                 self.push(b":")?;
             }
@@ -201,7 +214,7 @@ impl<'a> Renderer<'a> {
             let part = part.ok_or_else(|| Error::corrupt("value", Address::UNDEF, "a compound member lies outside its element"))?;
             self.element(&m.datatype, part)?;
         }
-        self.push(if self.json { b"]" } else { b"}" })
+        self.push(if is_list { b"]" } else { b"}" })
     }
 
     fn payload(&mut self, v: &VariableLength, element: &[u8]) -> Result<Vec<u8>> {
@@ -233,7 +246,7 @@ impl<'a> Renderer<'a> {
             Class::String(s) => Atom::Text(strip(s.padding, bytes).to_vec()),
             Class::Opaque(_) => Atom::Text(number::hex(bytes).into_bytes()),
             Class::Enumeration(e) => match e.name_of(bytes) {
-                Some(name) if !self.json => Atom::Text(name.to_vec()),
+                Some(name) if self.style != Style::Json => Atom::Text(name.to_vec()),
                 _ => return self.atom(&e.base, bytes),
             },
             Class::VariableLength(v) if v.kind == VariableLengthKind::String => {
@@ -252,7 +265,11 @@ impl<'a> Renderer<'a> {
 
     fn float(&self, f: &FloatingPoint, bytes: &[u8]) -> Atom {
         match number::float_text(f, bytes) {
-            Some(n) if self.json && n.ends_with(['N', 'y']) => Atom::Text(n.into_bytes()),
+            Some(n) if n.ends_with(['N', 'y']) => match self.style {
+                Style::Text => Atom::Number(n),
+                Style::Json => Atom::Text(n.into_bytes()),
+                Style::Lines => Atom::Nil,
+            },
             n => number_or_hex(n, bytes),
         }
     }

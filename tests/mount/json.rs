@@ -116,14 +116,52 @@ assert not os.path.exists(root + "g/sub.json/x") and os.path.exists(root + "g/%7
 properties = load("chunked.json")["creationProperties"]
 assert [x["class"] for x in properties["filters"]] == ["H5Z_FILTER_SHUFFLE", "H5Z_FILTER_DEFLATE"] and properties["fillValue"] == 9.5
 assert load("type.json")["type"]["fields"][0]["name"] == "x"
-try:
-    load("large.json")
-    raise AssertionError("512 MiB are too large")
-except OSError as e:
-    assert e.errno == errno.EFBIG, e
+with open(root + "large.json", "rb", buffering=0) as file:
+    assert os.stat(root + "large.json").st_size == 0, "not known before it was read"
+    head, value = file.read(1 << 20).split(b'"value":', 1)
+    assert json.loads(head + b'"value":[]}')["shape"]["dims"] == [1 << 26]
+    assert value and value == (b"[" + b"0.0," * (1 << 18))[:len(value)], value[:40]
+    try:
+        os.pread(file.fileno(), 1, 1 << 28)
+        raise AssertionError("256 MiB that were not read")
+    except OSError as e:
+        assert e.errno == errno.EFBIG, e
 for wrong in ("i8", "g.json/x", "none.json.json", "%69%38.json"):
     assert not os.path.exists(root + wrong), wrong
 print(count)
+"#;
+
+/// Makes the file `sys.argv[1]`: datasets of more than 8 MiB, and one of little more bytes of text
+/// than an object may have that is made as a whole.
+const MAKE_LONG: &str = r#"
+import sys, h5py, numpy as np
+f, rng = h5py.File(sys.argv[1], "w"), np.random.default_rng(1)
+f["line"] = rng.integers(-9, 9, 1_100_000)
+f.create_dataset("rows", data=rng.integers(-99, 99, (370_000, 3)), chunks=(1000, 2), compression="gzip", compression_opts=1)
+f["cube"] = np.array([b"%d" % i for i in range(5 * 7 * 2800)], "S100").reshape(5, 7, 2800)
+f["line"].attrs["units"] = "m"
+f["one"] = np.void(bytes(range(256)) * 36_000)
+f.create_dataset("words", (2, 35), h5py.string_dtype())[:] = np.array(["x" * (1 << 20)] * 70, object).reshape(2, 35)
+f["small"] = np.arange(12).reshape(2, 3, 2)
+"#;
+
+/// Compares the long texts of the mount `sys.argv[2]` with the file `sys.argv[1]`.
+const COMPARE_LONG: &str = r#"
+import sys, os, json, random, h5py, numpy as np
+f, root = h5py.File(sys.argv[1], "r"), sys.argv[2] + "/.h5dir/json/"
+def plain(v):
+    return v.decode() if isinstance(v, bytes) else [plain(x) for x in v] if isinstance(v, list) else v
+for name in f:
+    path = f"{root}{name}.json"
+    with open(path, "rb", buffering=0) as file:
+        text = file.readall()
+        head, value = text.split(b',\n"value":', 1)
+        want = f[name][()].tobytes().hex() if name == "one" else plain(f[name][()].tolist())
+        assert value == json.dumps(want, separators=(",", ":")).encode() + b"\n}\n", (name, value[:60], value[-60:])
+        assert len(json.loads(head + b"}")["attributes"]) == len(f[name].attrs), name
+        assert os.fstat(file.fileno()).st_size == len(text), name
+        for at in [0, len(head), len(text) - 3, len(text), len(text) + 9] + random.Random(1).sample(range(len(text)), 5):
+            assert os.pread(file.fileno(), 4096, at) == text[at:at + 4096], (name, at)
 "#;
 
 fn run(program: &str, args: &[&Path]) -> String {
@@ -146,4 +184,14 @@ fn objects_are_hdf5_json_with_the_values_that_h5py_reads() {
         let metadata = mount.path(".h5dir/json/i8.json").metadata().unwrap();
         assert!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o222 == 0);
     }
+}
+
+/// Regression: the text of an object of more than 64 MiB of text could not be read at all.
+#[test]
+fn the_text_of_a_large_dataset_is_made_as_it_is_read() {
+    let place = Place::new();
+    let file = place.dir().join("json.h5");
+    run(MAKE_LONG, &[&file]);
+    let mount = Mount::start(place, &file, &[]);
+    run(COMPARE_LONG, &[&file, &mount.place.mnt()]);
 }

@@ -1,7 +1,7 @@
 //! The control directory: not listed, and what lies in it.
 
 use super::expected::{self, bytes, entries};
-use super::mounted::{Mount, copy_fixture, shell};
+use super::mounted::{Mount, copy_fixture, printed, shell};
 use super::python;
 use super::support::Place;
 use std::io::{Read, Write};
@@ -43,6 +43,29 @@ fn the_control_directory_is_not_listed_but_can_be_entered() {
     assert!(!mount.path("group/.h5dir").exists(), "only at the root");
     let found = shell(mount.place.dir(), "find mnt -name .h5dir | wc -l; cd mnt/.h5dir/exact/group && ls");
     assert_eq!(found, "0\nhard\nown\nsub\nto_cycle\n");
+}
+
+#[test]
+fn an_option_chooses_the_views() {
+    let mut mount = Mount::with("links", "", &["-o", r"views=README\,csv\,zarr"]);
+    assert_eq!(mount.names(".h5dir"), ["README", "csv", "zarr"]);
+    for hidden in ["status", "text", "zarr2"] {
+        assert_eq!(std::fs::metadata(mount.path(".h5dir").join(hidden)).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    }
+    let readme = String::from_utf8(mount.read(".h5dir/README")).unwrap();
+    assert_eq!(mount.path(".h5dir/README").metadata().unwrap().len(), readme.len() as u64);
+    let has = |name: &str| readme.lines().any(|line| line.split(['/', ' ']).next() == Some(name));
+    assert!(has("README") && has("csv") && has("zarr") && !has("text") && !has("zarr2") && !has("found"), "{readme}");
+    let (code, errors) = printed(Command::new(env!("CARGO_BIN_EXE_h5dir")).arg("status").arg(mount.path("")));
+    assert!(code == 4 && errors.contains("with 'status' in --views"), "{errors}");
+    assert_eq!(mount.terminate(), Some(0));
+    let mount = Mount::with("links", "", &["--views", "-images,-csv"]);
+    assert!(mount.names(".h5dir").iter().all(|name| name != "images" && name != "csv") && mount.names(".h5dir").len() > 10);
+    let mount = Mount::with("links", "", &["--views=none"]);
+    assert_eq!(mount.names(".h5dir"), [""; 0]);
+    assert!(!mount.names("").is_empty());
+    let (code, errors) = printed(Command::new(env!("CARGO_BIN_EXE_h5dir")).args(["mount", "--views=csv,tvs", "/dev/null", "/mnt"]));
+    assert!(code == 2 && errors.contains("no view 'tvs'") && errors.contains("all, none, README, ") && errors.contains("tsv"), "{errors}");
 }
 
 #[test]

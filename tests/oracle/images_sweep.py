@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Datasets as PNG images: `h5dir cat --png` and the view images, as Pillow reads them, against h5py.
+"""Datasets as images: `h5dir cat --png`, `--tif` and the view images, as Pillow and tifffile read
+them, against h5py.
 
     images_sweep.py [--bin H5DIR] [--seed N] [--keep FOLDER]
 """
@@ -11,6 +12,7 @@ import zlib
 
 import h5py
 import numpy as np
+import tifffile
 from PIL import Image
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -62,6 +64,17 @@ def make(path, rng):
         f.create_dataset("long line", data=rng.random(3_000_000), chunks=(10_000,))
         f["group/a.png"], f["group/a"] = f["gray8"][()], f["gray8"][()]
         f["group/a.png.d/x"] = f["gray8"][()]
+        for order in "<>":
+            for kind in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"):
+                limits = np.iinfo(kind)
+                f[f"{order}{kind}"] = rng.integers(limits.min, limits.max, (7, 11), kind, endpoint=True).astype(order + kind)
+            for kind in ("f2", "f4", "f8"):
+                f[f"{order}{kind}"] = np.array([[np.nan, np.inf, -np.inf, -0.0, np.finfo(kind).max, np.finfo(kind).tiny]]).astype(order + kind)
+        # An integer that fills half of its bytes.
+        half = h5py.h5t.STD_I32LE.copy()
+        half.set_precision(16)
+        data = rng.integers(-30000, 30000, (6, 8), "i4")
+        h5py.h5d.create(f.id, b"other", half, h5py.h5s.create_simple((6, 8))).write(h5py.h5s.ALL, h5py.h5s.ALL, data)
         f["words"], f["scalar"], f["null"], f["none"] = ["a", "b"], 1.5, h5py.Empty("f4"), np.zeros((0, 5))
         f["five"], f["table"] = np.zeros((2, 2, 2, 2, 3)), np.zeros(3, "i4,f8")
         f["reference"] = np.array([palette.ref], h5py.ref_dtype)
@@ -130,6 +143,44 @@ def forms(t, options, path):
     t.check("--select" in cat(options, "-n", "3", f"{path}:/gray8", code=2), "-n")
 
 
+def tiff(options, path, name, *more):
+    args = [options.bin, "cat", "--tif", *more, f"{path}:/{name}"]
+    done = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    return done.stdout, done.stderr.decode()
+
+
+def same(a, b):
+    return a.dtype.newbyteorder("=") == b.dtype.newbyteorder("=") and a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+def exact(t, options, path):
+    """TIFF images have the numbers themselves."""
+    kinds = [f"{order}{kind}" for order in "<>" for kind in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8")]
+    names = ["gray8", "gray16", "gray16 big", "tall", "large", "white", "rgb", "rgba", "indexed", "float", "ranged", "signed", "extreme", *kinds]
+    with h5py.File(path) as f:
+        for name in names:
+            t.check(same(tifffile.imread(io.BytesIO(tiff(options, path, name)[0])), f[name][()]), f"{name}: numbers of a TIFF image")
+        for name in ("gray8", "gray16", "rgb", "rgba", "<f4", ">f4", "<i4"):
+            t.check(np.array_equal(np.array(opened(tiff(options, path, name)[0])), f[name][()], equal_nan=name.endswith("f4")), f"{name}: Pillow")
+        t.check(same(tifffile.imread(io.BytesIO(tiff(options, path, "flags")[0])), f["flags"][()].astype("u1")), "booleans")
+        t.check(same(tifffile.imread(io.BytesIO(tiff(options, path, "lower right")[0])), f["gray8"][()][::-1, ::-1]), "turned")
+        for name in ("pixel", "line", "plane"):
+            t.check(same(tifffile.imread(io.BytesIO(tiff(options, path, f"true {name}")[0])), f["rgb"][()]), f"interlace {name}")
+        t.check(same(tifffile.imread(io.BytesIO(tiff(options, path, "stack", "-s", "7,2:12,:5")[0])), f["stack"][7, 2:12, :5]), "a part")
+        wide = tifffile.imread(io.BytesIO(tiff(options, path, "other")[0]))
+        t.check(same(wide, f["other"][()].astype("f8")), f"numbers that TIFF has no samples for: {wide.dtype}")
+        with tifffile.TiffFile(io.BytesIO(tiff(options, path, "white")[0])) as file:
+            t.equal(file.pages[0].photometric.name, "MINISWHITE", "zero is white")
+        with tifffile.TiffFile(io.BytesIO(tiff(options, path, "indexed")[0])) as file:
+            colours = (np.asarray(file.pages[0].colormap) // 257).T.astype("u1")
+            t.check(np.array_equal(colours[:200], f["palette"][()]), "a palette")
+        with tifffile.TiffFile(io.BytesIO(tiff(options, path, "rgba")[0])) as file:
+            t.equal([x.name for x in file.pages[0].extrasamples], ["UNASSALPHA"], "alpha")
+    for name in sorted(NONE):
+        t.check("no picture" in tiff(options, path, name)[1], f"{name}: no TIFF image")
+    t.check("--png" in tiff(options, path, "line")[1], "a plot is no TIFF image")
+
+
 def tree(folder):
     return sorted(os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names)
 
@@ -142,17 +193,22 @@ def views(t, options, path, target):
         for name in [name for name in f if isinstance(f[name], h5py.Dataset) and name not in NONE] + ["group/a", "group/a.png", "group/a.png.d/x"]:
             want.append(f"{name}.png")
             directory = {"group/a.png": "group/%61.png"}.get(name, name)
-            want += [f"{directory}/{i + 1:06}.png" for i in range(0 if name in PLOTS else frames.get(name, 1))]
+            count = 0 if name in PLOTS else frames.get(name, 1)
+            want += [f"{directory}/{i + 1:06}.{suffix}" for i in range(count) for suffix in ("png", "tif")]
         t.equal(tree(folder), sorted(want), f"{target}: names")
         for name in want:
             file = os.path.join(folder, name)
             size = os.stat(file).st_size
             data = harness.read(file)
             t.equal(len(data), size, f"{target}: {name}: the size before it was made")
+            if name.endswith(".tif"):
+                t.equal(tifffile.TiffFile(io.BytesIO(data)).filehandle.size, size, name)
+                continue
             picture = opened(data)
             t.check(max(picture.size) <= 1024 or "/0" in name, f"{name}: {picture.size}")
         for i in range(12):
             t.check(np.array_equal(np.array(Image.open(f"{folder}/stack/{i + 1:06}.png")), f["stack"][i]), f"image {i}")
+            t.check(same(tifffile.imread(f"{folder}/stack/{i + 1:06}.tif"), f["stack"][i]), f"TIFF image {i}")
         for name in ("gray8", "gray16", "large", "rgb"):
             t.check(np.array_equal(np.array(Image.open(f"{folder}/{name}/000001.png")), f[name][()]), f"{name}: in full size")
         t.check(np.array_equal(np.array(Image.open(f"{folder}/gray8.png")), f["gray8"][()]), "a preview of a small image")
@@ -160,13 +216,15 @@ def views(t, options, path, target):
         preview, (rows, columns) = np.array(Image.open(f"{folder}/large.png")), f["large"].shape
         at = [np.arange(n) * size // n for n, size in zip(preview.shape, (rows, columns))]
         t.check(np.array_equal(preview, f["large"][()][np.ix_(*at)]), f"a preview of a large image: {preview.shape}")
-        for name in ("stack/000000.png", "stack/1.png", "stack/000013.png", "stack/0000001.png", "words.png", "line/000001.png", "gray8"):
+        for name in ("stack/000000.png", "stack/1.png", "stack/000013.png", "stack/0000001.png", "words.png", "line/000001.png", "gray8", "gray8.tif", "stack/000000.tif", "stack/000013.tif",
+                     "stack/1.tif", "stack/000001.tiff"):
             t.equal(os.path.isfile(f"{folder}/{name}"), False, f"there is no {name}")
-        with open(f"{folder}/large/000001.png", "rb") as file:
-            data = file.read()
-            for start in (0, 1_000_000, len(data) - 5):
-                file.seek(start)
-                t.check(file.read(4096) == data[start:start + 4096], f"at {start}")
+        for suffix in ("png", "tif"):
+            with open(f"{folder}/large/000001.{suffix}", "rb") as file:
+                data = file.read()
+                for start in (0, 1_000_000, len(data) - 5):
+                    file.seek(start)
+                    t.check(file.read(4096) == data[start:start + 4096], f"at {start}")
 
 
 def huge(t, options, path):
@@ -195,7 +253,7 @@ def huge(t, options, path):
         t.equal(opened(harness.read(f"{folder}/frames/999999.png")).size, (64, 64), "the last image that is a file")
         t.equal(cat(options, f"{path}:/frames", "-s", "1000000000000").size, (64, 64), "an image of 2^40")
         with os.scandir(f"{folder}/frames") as entries:
-            t.equal([next(entries).name for _ in range(3)], ["000001.png", "000002.png", "000003.png"], "the first names of 2^40")
+            t.equal([next(entries).name for _ in range(3)], ["000001.png", "000001.tif", "000002.png"], "the first names of 2^40")
         peak = harness.peak_memory(mount)
         t.check(peak < 500, f"memory of the mount: {peak} MiB")
     t.check("too large" in cat(options, f"{path}:/square", code=1), "an image that is too large")
@@ -209,6 +267,7 @@ def main():
         make(path, np.random.default_rng(options.seed))
         subprocess.run([options.bin, "cp", "-r", path, container], check=True, stdin=subprocess.DEVNULL)
         forms(t, options, path)
+        exact(t, options, path)
         views(t, options, path, path)
         views(t, options, path, container)
         huge(t, options, os.path.join(place, "huge.h5"))

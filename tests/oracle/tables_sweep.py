@@ -49,6 +49,13 @@ def make(path, rng):
         stamps = np.array(["2020-01-01T01:02:03.5", "NaT"], "M8[ns]")
         f.create_dataset("stamps", data=stamps.astype(h5py.opaque_dtype(stamps.dtype)))
         f["big"] = rng.random(300_000)
+        colour = h5py.enum_dtype({"RED": 0, "GREEN": 1, "BLUE": 2}, "u1")
+        part = np.dtype([("colour", colour), ("x", ">f4", (2,)), ("name", "S3")])
+        deep = np.zeros(3, [("half", "<f2"), ("long", "g"), ("parts", part, (2,)), ("flag", "?"), ("z", "<c8")])
+        deep["half"], deep["long"], deep["z"] = [np.nan, np.inf, 0.5], [-np.inf, np.nan, 1.25], [1 + 2j, complex("nan"), 0]
+        deep["parts"]["x"], deep["parts"]["colour"] = [[[np.nan, 1], [np.inf, 2]]] * 3, [[0, 1], [2, 7], [1, 1]]
+        deep["parts"]["name"] = b'"\n'
+        f["deep"] = deep
 
 
 def cat(options, *args, code=0):
@@ -102,6 +109,24 @@ def forms(t, options, path):
         rows = [json.loads(line) for line in cat(options, "--jsonl", "-n", "3", f"{path}:/table").splitlines()]
         t.equal([(row["n"], row["in.name"], row["pair"]) for row in rows],
                 [(int(r["n"]), r["in"]["name"].decode(), r["pair"].tolist()) for r in data[:3]], "JSON lines of a compound")
+        colours = {0: "RED", 1: "GREEN", 2: "BLUE"}
+
+        def plain(value):
+            if isinstance(value, np.void):
+                return {name: colours.get(int(value[name]), int(value[name])) if name == "colour" else plain(value[name]) for name in value.dtype.names}
+            if isinstance(value, np.ndarray):
+                return [plain(x) for x in value]
+            if isinstance(value, bytes):
+                return value.decode()
+            return float(value) if np.isfinite(value) else None
+
+        def strict(word):
+            raise ValueError(f"{word} is no JSON")
+
+        rows = [json.loads(line, parse_constant=strict) for line in cat(options, "--jsonl", f"{path}:/deep").splitlines()]
+        want = [{"half": plain(r["half"]), "long": plain(r["long"]), "parts": plain(r["parts"]), "flag": "FALSE",
+                 "z.r": plain(r["z"].real), "z.i": plain(r["z"].imag)} for r in f["deep"][()]]
+        t.equal(rows, want, "JSON lines of nested values, of no number null")
         last = cat(options, "--csv", "--tail", "2", f"{path}:/table").splitlines()
         t.equal([line.split(b",")[0] for line in last], [b"n", b"4998", b"4999"], "the last rows")
         t.equal(json.loads(cat(options, "--json", f"{path}:/cube")), f["cube"][()].tolist(), "JSON of three dimensions")
@@ -174,6 +199,8 @@ def summaries(t, options, path, target):
         t.equal(int(of("number >i8")["max"]), int(f["number >i8"][()].max()), "whole numbers keep their digits")
     done = subprocess.run([options.bin, "summary", f"{target}:/words"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     t.check(done.returncode == 1 and b"no numbers" in done.stderr, f"strings: {done.stderr}")
+    done = subprocess.run([options.bin, "summary", f"{target}:/"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    t.check(done.returncode == 1 and b"no dataset" in done.stderr, f"a group: {done.stderr}")
     shown = subprocess.run([options.bin, "summary", f"{target}:/big"], stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
     t.check(len(shown) == 22 and shown[1] == "  elements  300000", f"{shown}")
 

@@ -79,7 +79,7 @@ fn key(id: u64, name: &[u8]) -> keys::Key {
 /// Errors: a name that no attribute can have.
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.contains(&0) || name.len() > keys::KEY_MAX / 2 {
-        return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL of at most 16 KiB"));
+        return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 16,384 bytes, and no NUL"));
     }
     Ok(())
 }

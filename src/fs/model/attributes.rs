@@ -1,6 +1,7 @@
 //! Attributes of an object, by name.
 
 use super::ObjectModel;
+use crate::base::escape::escaped_bytes;
 use crate::base::{Error, Result};
 use crate::present;
 
@@ -13,7 +14,8 @@ impl ObjectModel {
     /// The attribute `name` as text. Errors: `ENODATA`, there is none.
     pub fn attribute_text(&self, name: &[u8]) -> Result<Vec<u8>> {
         let text = self.read(|object| present::attribute_text(object.connector, object.id, name))?;
-        text.ok_or_else(|| Error::refused(libc::ENODATA, "there is no such attribute"))
+        let absent = || format!("there is no such attribute: {}; without a name, 'h5dir attr get' shows all", escaped_bytes(name));
+        text.ok_or_else(|| Error::refused(libc::ENODATA, absent()))
     }
 
     /// Sets the attribute `name` to what `text` states, as an attribute of the type `datatype`, or

@@ -29,7 +29,8 @@ impl DefinedElements {
 }
 
 impl ObjectModel {
-    fn check_elements(&self) -> Result<()> {
+    /// Errors: `EISDIR`, it is no dataset.
+    pub(super) fn check_elements(&self) -> Result<()> {
         match self.is_dataset() {
             true => Ok(()),
             false => Err(Error::refused(libc::EISDIR, "it is no dataset: it has no elements")),

@@ -33,7 +33,7 @@ pub use chunks::{ChunkStorage, Original, StoredChunk, StoredSource};
 pub use defined::{DefinedElements, Input, InputForm, PointFiles, SelectionText, WriteProgress, point_files};
 pub use differences::{Difference, ElementBytes};
 pub use links::{SharedGroup, StoredLink};
-pub use print::{BARS, Dialect, Form, Statistics};
+pub use print::{BARS, Dialect, Form, ImageForm, Statistics};
 pub use references::LeftOut;
 use std::io;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use super::ObjectModel;
 use crate::base::Result;
-pub use crate::present::Dialect;
 use crate::present::{self, SelectionText, Table};
 pub use crate::present::{BARS, Statistics};
+pub use crate::present::{Dialect, ImageForm};
 use std::ops::Range;
 
 /// A form of elements.
@@ -18,8 +18,8 @@ pub enum Form {
     Npy,
     /// An Arrow file.
     Arrow,
-    /// A PNG image, or a plot.
-    Png,
+    /// An image, or a plot.
+    Image(ImageForm),
     /// The bytes of elements of fixed size, in the order of the selection.
     Raw,
 }
@@ -31,6 +31,7 @@ impl ObjectModel {
     /// Statistics of the numbers in `selection` (empty: all). Calls `progress` with the bytes that
     /// were read.
     pub fn statistics(&self, selection: SelectionText<'_>, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Statistics> {
+        self.check_elements()?;
         present::statistics(&*self.models.mounted.connector, self.id, selection, progress)
     }
 
@@ -43,11 +44,12 @@ impl ObjectModel {
         rows: &dyn Fn(u64) -> Range<u64>,
         f: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.check_elements()?;
         let connector = &*self.models.mounted.connector;
-        if form == Form::Png {
+        if let Form::Image(form) = form {
             let pictures = present::Pictures::of(self.models.mounted.connector.clone(), self.id, selection)?;
             let frame = (!pictures.is_plot()).then_some(0);
-            return f(&pictures.png(frame, present::Packing::Deflated)?);
+            return f(&pictures.file(frame, form)?);
         }
         if form == Form::Raw {
             return self.print_raw(selection, f);
@@ -57,7 +59,7 @@ impl ObjectModel {
             Form::Rows(dialect) => dialect,
             Form::Json => return table.json(connector, f),
             Form::Npy => return table.npy(connector, f),
-            Form::Arrow | Form::Png | Form::Raw => return self.print_arrow(table, f),
+            Form::Arrow | Form::Image(_) | Form::Raw => return self.print_arrow(table, f),
         };
         f(&table.header(dialect))?;
         let (wanted, mut text) = (rows(table.rows()), Vec::new());

@@ -15,7 +15,7 @@ impl ObjectModel {
         let in_files = || Error::refused(libc::EINVAL, "its bytes are not in one file that others read");
         let location = connector.location().ok_or_else(in_files)?;
         if connector.info(self.id)?.kind != crate::connector::ObjectKind::Group {
-            return Err(Error::refused(libc::ENOTDIR, "it is no group"));
+            return Err(Error::refused(libc::ENOTDIR, "it is no group; give the group that it is in"));
         }
         let mut references = present::References::new(connector, self.id, url.map_or(location, <[u8]>::to_vec), name_of_node);
         while let Some(piece) = references.next_piece()? {

@@ -1,5 +1,6 @@
 //! What a view may use of the mounted container, and what a change through a view did.
 
+use super::chosen::ViewChoice;
 use crate::base::Error;
 use crate::base::locks::Mutex;
 use crate::connector::{Connector, ObjectId};
@@ -35,6 +36,8 @@ pub struct Context<'a> {
     pub changing: bool,
     /// Trees of transactions are shown.
     pub trees: bool,
+    /// The views below `.h5dir`.
+    pub views: &'a ViewChoice,
     /// Links may lead out of the mount.
     pub outside_links: bool,
     /// What views keep between requests.

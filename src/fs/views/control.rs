@@ -8,10 +8,15 @@ use crate::connector::ObjectId;
 /// A directory of views.
 pub struct Control(pub &'static [&'static dyn View]);
 
+/// Those of `views` that the mount has.
+pub(super) fn shown<'a>(views: &'a [&'static dyn View], cx: &'a Context<'_>) -> impl Iterator<Item = &'static dyn View> + use<'a> {
+    views.iter().copied().filter(|view| cx.views.has(view.name()) && view.is_shown(cx))
+}
+
 impl Control {
     fn children(&self, cx: &Context<'_>, dir: &dyn Inode) -> impl Iterator<Item = Child> {
         let group = dir.item().owner;
-        let shown = self.0.iter().filter(|view| view.is_shown(cx));
+        let shown = shown(self.0, cx);
         shown.filter_map(move |view| Some(Child { name: view.name().into(), item: view.root(group?), link_name: None }))
     }
 }

@@ -1,7 +1,8 @@
-//! `.h5dir/images`: datasets of numbers as PNG images, `PATH.png` and `PATH/000001.png`.
+//! `.h5dir/images`: datasets of numbers as images, `PATH.png`, `PATH/000001.png` and
+//! `PATH/000001.tif`.
 //!
 //! `PATH.png` is a preview. The directory PATH has the images of the dataset in full size, counted
-//! from 1. Sizes follow from the shape; images are made when they are read.
+//! from 1, in each of [`FORMS`]. Sizes follow from the shape; images are made when they are read.
 
 use super::bytes::{Bytes, copy};
 use super::context::Context;
@@ -11,14 +12,16 @@ use super::view::{Child, Class, Extent, Inode, Item, View, Visit};
 use crate::base::Result;
 use crate::base::locks::Mutex;
 use crate::connector::{Connector, ObjectId, ObjectKind};
-use crate::present::{Packing, Pictures, has_pictures};
+use crate::present::{ImageForm, Pictures, has_pictures};
 use lru::LruCache;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Suffix of the files.
+/// Suffix of previews.
 const SUFFIX: &[u8] = b".png";
+/// Forms of images in full size, by the suffix of their files.
+const FORMS: [(&[u8], ImageForm); 2] = [(SUFFIX, ImageForm::StoredPng), (b".tif", ImageForm::Tiff)];
 /// Key of the directory of a dataset's images.
 const FRAMES: &[u8] = b"images";
 /// Most images of a dataset that are files: their names have six digits.
@@ -31,16 +34,16 @@ const IMAGES_BYTES_MAX: u64 = 128 << 20;
 /// See the module's description.
 pub struct Images;
 
-/// Name of image `number`, counted from 1.
-fn frame_name(number: u64) -> Vec<u8> {
-    format!("{number:06}.png").into_bytes()
+/// Name of image `number`, counted from 1, in the form with `suffix`.
+fn frame_name(number: u64, suffix: &[u8]) -> Vec<u8> {
+    [format!("{number:06}").as_bytes(), suffix].concat()
 }
 
-/// The image that `name` is that of.
-fn frame_number(name: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(name.strip_suffix(SUFFIX)?).ok()?;
-    let number: u64 = digits.parse().ok()?;
-    (number > 0 && frame_name(number) == name).then_some(number)
+/// The image that `name` is that of, counted from 1, and its form.
+fn named_frame(name: &[u8]) -> Option<(u64, ImageForm)> {
+    let (digits, suffix, form) = FORMS.iter().find_map(|(suffix, form)| Some((name.strip_suffix(*suffix)?, suffix, *form)))?;
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (number > 0 && frame_name(number, suffix) == name).then_some((number, form))
 }
 
 fn pictures(connector: &Arc<dyn Connector>, id: ObjectId) -> Result<Pictures> {
@@ -52,14 +55,15 @@ fn frames(connector: &Arc<dyn Connector>, id: ObjectId) -> Result<u64> {
     Ok(pictures(connector, id)?.frames().min(FRAMES_MAX))
 }
 
-/// The image that is counted so from 0; `None`: the preview.
-fn frame_of(item: &Item) -> Option<u64> {
-    std::str::from_utf8(item.key()).ok().and_then(|key| key.parse().ok())
+/// What a file has: an image, counted from 0, or the preview.
+fn shown(item: &Item) -> (Option<u64>, ImageForm) {
+    named_frame(item.key()).map_or((None, ImageForm::StoredPng), |(number, form)| (number.checked_sub(1), form))
 }
 
-fn frame(id: ObjectId, number: u64) -> Child {
-    let key = number.saturating_sub(1).to_string();
-    Child { name: frame_name(number), item: Item::part_of(&Images, Class::File, id, key.as_bytes()), link_name: None }
+/// The image with this name.
+fn frame(id: ObjectId, name: Vec<u8>) -> Child {
+    let item = Item::part_of(&Images, Class::File, id, &name);
+    Child { name, item, link_name: None }
 }
 
 /// The dataset whose images `item` is the directory of.
@@ -100,7 +104,7 @@ impl View for Images {
     }
 
     fn about(&self) -> (&'static str, &'static str) {
-        ("images/PATH.png", "a preview; PATH/000001.png and so on: images")
+        ("images/PATH.png", "a preview; PATH/000001.png, .tif and so on: images")
     }
 
     /// The colours of a palette that a reference names are shown.
@@ -114,9 +118,8 @@ impl View for Images {
 
     fn lookup(&'static self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         if let Some(id) = frames_of(dir.item()) {
-            let number = frame_number(name);
-            let frames = number.map_or(Ok(0), |_| frames(cx.connector, id))?;
-            return Ok(number.filter(|number| *number <= frames).map(|number| frame(id, number)));
+            let Some((number, _)) = named_frame(name) else { return Ok(None) };
+            return Ok((number <= frames(cx.connector, id)?).then(|| frame(id, name.to_vec())));
         }
         let Some(group) = dir.item().group() else { return Ok(None) };
         if let Some(child) = Images.lookup_in(cx, dir, group, name)?.filter(|child| child.item.class == Class::Dataset) {
@@ -127,9 +130,12 @@ impl View for Images {
 
     fn list(&'static self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
         if let Some(id) = frames_of(dir.item()) {
-            let frames = frames(cx.connector, id)?;
-            let mut numbers = start.saturating_add(1)..=frames;
-            let _ = numbers.try_for_each(|number| f(frame(id, number), number));
+            let forms = FORMS.len() as u64;
+            let mut files = start..frames(cx.connector, id)?.saturating_mul(forms);
+            let _ = files.try_for_each(|file| {
+                let suffix = FORMS.get((file % forms) as usize).map_or(SUFFIX, |(suffix, _)| suffix);
+                f(frame(id, frame_name((file / forms).saturating_add(1), suffix)), file.saturating_add(1))
+            });
             return Ok(());
         }
         let Some(group) = dir.item().group() else { return Ok(()) };
@@ -146,7 +152,10 @@ impl View for Images {
     fn extent(&self, cx: &Context<'_>, inode: &dyn Inode) -> Result<Extent> {
         let item = inode.item();
         match item.owner.filter(|_| matches!(item.class, Class::Dataset | Class::File)) {
-            Some(id) => Ok(Extent::of(pictures(cx.connector, id)?.size(frame_of(item)))),
+            Some(id) => {
+                let (frame, form) = shown(item);
+                Ok(Extent::of(pictures(cx.connector, id)?.size(frame, form)))
+            }
             None => Ok(Extent::of(0)),
         }
     }
@@ -156,7 +165,7 @@ impl View for Images {
         let Some(id) = item.owner.filter(|_| matches!(item.class, Class::Dataset | Class::File)) else { return Ok(None) };
         let made: Arc<Made> = cx.buffers.get();
         let number = made.opened.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(Box::new(Opened { connector: cx.connector.clone(), id, frame: frame_of(item), made, number, making: Mutex::new(()) })))
+        Ok(Some(Box::new(Opened { connector: cx.connector.clone(), id, shown: shown(item), made, number, making: Mutex::new(()) })))
     }
 }
 
@@ -201,7 +210,8 @@ impl Kept {
 struct Opened {
     connector: Arc<dyn Connector>,
     id: ObjectId,
-    frame: Option<u64>,
+    /// The image, counted from 0, or the preview.
+    shown: (Option<u64>, ImageForm),
     made: Arc<Made>,
     number: u64,
     /// Locked while the image is made: only readers of this file wait.
@@ -221,7 +231,7 @@ impl Opened {
         if let Some(image) = self.kept() {
             return Ok(image);
         }
-        let image = Arc::new(pictures(&self.connector, self.id)?.png(self.frame, Packing::Stored)?);
+        let image = Arc::new(pictures(&self.connector, self.id)?.file(self.shown.0, self.shown.1)?);
         self.made.images.lock().put(self.number, image.clone());
         Ok(image)
     }
@@ -233,7 +243,7 @@ impl Bytes for Opened {
     }
 
     fn size(&self) -> Result<u64> {
-        Ok(pictures(&self.connector, self.id)?.size(self.frame))
+        Ok(pictures(&self.connector, self.id)?.size(self.shown.0, self.shown.1))
     }
 }
 

@@ -1,26 +1,24 @@
 //! `.h5dir/json`: objects as hdf5-json, `PATH.json`, with their values.
 //!
 //! A group is a directory, too. The directory of a group whose name ends in `.json` has an escaped
-//! name, and the file of the root group is `.json`. The text is rendered when a file is opened.
-//! Opening an object that takes more than 64 MiB of text is `EFBIG`.
+//! name, and the file of the root group is `.json`. The text is rendered when a file is opened, and
+//! that of a large dataset as it is read. Opening another object of more than 64 MiB is `EFBIG`.
 
-use super::bytes::{Bytes, Text};
+use super::bytes::Bytes;
 use super::context::Context;
 use super::links::LinkView;
 use super::sizes::SizePlace;
 use super::suffixed::{name_of_directory, named};
 use super::view::{Child, Class, Extent, Inode, Item, NumberSpace, View, Visit};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::fs::name::{NAME_MAX, file_name_within};
-use crate::present;
+use crate::present::JsonText;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Suffix of the files.
 const SUFFIX: &[u8] = b".json";
-/// Most bytes of text of one object.
-const TEXT_BYTES_MAX: u64 = 64 << 20;
 /// Depth of the directory of the root group, `.h5dir/json`.
 const ROOT_DEPTH: usize = 2;
 /// Positions of directories begin here; those of files are smaller.
@@ -143,15 +141,43 @@ impl View for Json {
     fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
         let item = inode.item();
         let Some(id) = item.object().filter(|_| item.class == Class::File) else { return Ok(None) };
-        let place = SizePlace::of(cx, item);
-        let text = present::hdf5_json(&**cx.connector, id, TEXT_BYTES_MAX)?;
-        if let Some(place) = place.filter(SizePlace::stays) {
-            place.set(Some(text.len() as u64));
-        }
-        Ok(Some(Box::new(Text(text))))
+        let Some(place) = SizePlace::of(cx, item) else { return Ok(None) };
+        let opened = Opened { text: JsonText::of(cx.connector, id)?, place };
+        opened.note_size();
+        Ok(Some(Box::new(opened)))
     }
 
     fn number_space(&self, item: &Item) -> Option<NumberSpace> {
         (item.class == Class::File).then_some(NumberSpace::Json)
+    }
+}
+
+/// An open text. Its size is noted when it was read to its end.
+struct Opened {
+    text: JsonText,
+    place: SizePlace,
+}
+
+impl Opened {
+    fn note_size(&self) {
+        if let Some(size) = self.text.known_size().filter(|_| self.place.stays()) {
+            self.place.set(Some(size));
+        }
+    }
+}
+
+impl Bytes for Opened {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let done = self.text.read(offset, buf)?;
+        if done < buf.len() {
+            self.note_size();
+        }
+        Ok(done)
+    }
+
+    /// Errors: `EINVAL`, the text is long, and its size is not known.
+    fn size(&self) -> Result<u64> {
+        let unknown = || Error::refused(libc::EINVAL, "the size of a long text is not known before it was read to its end");
+        self.text.known_size().or_else(|| self.place.settled()).ok_or_else(unknown)
     }
 }

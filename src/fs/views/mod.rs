@@ -7,6 +7,7 @@ mod arrow;
 mod attrs;
 mod buffer;
 mod bytes;
+mod chosen;
 mod chunks;
 pub(super) mod context;
 mod control;
@@ -35,6 +36,7 @@ mod view;
 mod zarr;
 
 pub use bytes::{Bytes, Text};
+pub use chosen::ViewChoice;
 pub use context::{Buffers, Context, Effects, Host};
 pub use generated::status_text;
 pub use links::new_link_name;

@@ -1,7 +1,8 @@
-//! `.h5dir/README`: the contents of the directory, one line for each view.
+//! `.h5dir/README`: the contents of the directory, one line for each view that the mount has.
 
 use super::bytes::{Bytes, Text};
 use super::context::Context;
+use super::control::shown;
 use super::view::{Class, Extent, Inode, Item, View};
 use crate::base::Result;
 use crate::connector::ObjectId;
@@ -27,14 +28,20 @@ Attributes of the HDF5 file are extended attributes of files and directories:
 ";
 
 /// One line for each of `views`: its files, and what they have.
-pub fn lines(views: &[&dyn View]) -> String {
+fn lines(views: &[&dyn View]) -> String {
     let width = views.iter().map(|view| view.about().0.len()).max().unwrap_or(0);
     views.iter().map(|view| view.about()).map(|(files, about)| format!("{files:width$}  {about}\n")).collect()
 }
 
+/// The text about `views`.
+fn text(views: &[&dyn View]) -> Vec<u8> {
+    [BEFORE, &lines(views), AFTER].concat().into_bytes()
+}
+
 impl Readme {
-    fn text(&self) -> Vec<u8> {
-        [BEFORE, &lines(self.0()), AFTER].concat().into_bytes()
+    /// The text about the views that the mount has now.
+    fn text(&self, cx: &Context<'_>) -> Vec<u8> {
+        text(&shown(self.0(), cx).collect::<Vec<_>>())
     }
 }
 
@@ -55,12 +62,17 @@ impl View for Readme {
         false
     }
 
-    fn extent(&self, _cx: &Context<'_>, _inode: &dyn Inode) -> Result<Extent> {
-        Ok(Extent::of(self.text().len() as u64))
+    // Views of containers come and go.
+    fn is_generated(&self, _item: &Item) -> bool {
+        true
     }
 
-    fn open(&self, _cx: &Context<'_>, _inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
-        Ok(Some(Box::new(Text(self.text()))))
+    fn extent(&self, cx: &Context<'_>, _inode: &dyn Inode) -> Result<Extent> {
+        Ok(Extent::of(self.text(cx).len() as u64))
+    }
+
+    fn open(&self, cx: &Context<'_>, _inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
+        Ok(Some(Box::new(Text(self.text(cx)))))
     }
 }
 
@@ -72,7 +84,7 @@ mod tests {
 
     #[test]
     fn each_view_has_a_line_that_fits_on_a_terminal() {
-        let text = String::from_utf8(Readme(|| ALL).text()).unwrap();
+        let text = String::from_utf8(text(ALL)).unwrap();
         for view in ALL {
             let (files, about) = view.about();
             assert!(files.split('/').next() == Some(view.name()) && !about.is_empty(), "{}: {files:?} {about:?}", view.name());

@@ -9,7 +9,7 @@ use crate::base::parts::Budget;
 use crate::base::{Address, Error, Result};
 use crate::connector::Limited;
 use crate::present::number;
-use crate::present::value::{Renderer, strip};
+use crate::present::value::{Renderer, Style, strip};
 
 /// Bodies and buffers are aligned to so many bytes.
 pub(super) const ALIGN: usize = 64;
@@ -164,7 +164,7 @@ impl Cells {
 
 /// Text of a string of variable length or a reference.
 fn text(t: &Datatype, element: &[u8], limited: &Limited<'_>) -> Result<Vec<u8>> {
-    let mut renderer = Renderer::new(limited, false);
+    let mut renderer = Renderer::new(limited, Style::Text);
     renderer.bare(t, element)?;
     Ok(renderer.out)
 }

@@ -11,7 +11,7 @@ const STORED_MAX: u64 = 65_535;
 
 /// How image data are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
+pub(super) enum Packing {
     /// As they are: the size follows from that of the image.
     Stored,
     /// Compressed.
@@ -28,6 +28,17 @@ pub(super) enum Colours {
     Palette(Vec<u8>),
 }
 
+impl Colours {
+    /// Samples of a pixel.
+    pub(super) fn channels(&self) -> u64 {
+        match self {
+            Colours::Gray | Colours::Palette(_) => 1,
+            Colours::Rgb => 3,
+            Colours::Rgba => 4,
+        }
+    }
+}
+
 /// An image.
 pub(super) struct Image {
     pub(super) width: u32,
@@ -40,17 +51,10 @@ pub(super) struct Image {
 }
 
 impl Image {
-    fn channels(&self) -> u64 {
-        match self.colours {
-            Colours::Gray | Colours::Palette(_) => 1,
-            Colours::Rgb => 3,
-            Colours::Rgba => 4,
-        }
-    }
-
     /// Size of the file without compression, bytes.
     pub(super) fn size(&self) -> u64 {
-        let line = u64::from(self.width).saturating_mul(self.channels()).saturating_mul(u64::from(self.depth / 8)).saturating_add(1);
+        let line =
+            u64::from(self.width).saturating_mul(self.colours.channels()).saturating_mul(u64::from(self.depth / 8)).saturating_add(1);
         let raw = line.saturating_mul(self.height.into());
         // A zlib stream: two bytes, blocks with five bytes each, a checksum.
         let stored = raw.saturating_add(raw.div_ceil(STORED_MAX).max(1).saturating_mul(5)).saturating_add(6);
@@ -73,9 +77,12 @@ impl Image {
         if let Colours::Palette(palette) = &self.colours {
             encoder.set_palette(palette.clone());
         }
-        if packing == Packing::Stored {
-            encoder.set_compression(Compression::NoCompression);
-            encoder.set_filter(Filter::NoFilter);
+        match packing {
+            Packing::Stored => {
+                encoder.set_compression(Compression::NoCompression);
+                encoder.set_filter(Filter::NoFilter);
+            }
+            Packing::Deflated => encoder.set_compression(Compression::Fast),
         }
         let mut writer = encoder.write_header().map_err(failed)?;
         writer.write_image_data(&self.pixels).map_err(failed)?;
@@ -98,7 +105,7 @@ mod tests {
         for (width, height) in [(1, 1), (65_534, 1), (65_533, 1), (65_535, 1), (254, 257), (254, 514), (1000, 700), (3000, 2000)] {
             for (depth, colours) in [(8, Colours::Gray), (16, Colours::Gray), (8, Colours::Rgb), (16, Colours::Rgba), (8, palette())] {
                 let mut image = Image { width, height, depth, colours, pixels: Vec::new() };
-                image.pixels = vec![9; (u64::from(width) * u64::from(height) * image.channels() * u64::from(depth) / 8) as usize];
+                image.pixels = vec![9; (u64::from(width) * u64::from(height) * image.colours.channels() * u64::from(depth) / 8) as usize];
                 assert_eq!(image.encode(Packing::Stored).unwrap().len() as u64, image.size(), "{width} x {height}, {depth} bits");
             }
         }

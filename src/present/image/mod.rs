@@ -1,4 +1,5 @@
-//! Numbers as pictures: datasets of two and more dimensions as PNG images, of one as line plots.
+//! Numbers as pictures: datasets of two and more dimensions as PNG and TIFF images, of one as line
+//! plots.
 //!
 //! | dataset | picture |
 //! |---|---|
@@ -8,12 +9,13 @@
 //! | 4 dimensions, the last of 3 or 4 elements | images in colours, as many as the first has |
 //!
 //! Attributes of the HDF5 Image specification say which it is. Images are stored without
-//! compression where their size must be known before they are made.
+//! compression where their size must be known before they are made. A TIFF image has the numbers as
+//! they are.
 //!
 //! ```text
 //! layout  which elements are pixels    sample  pixels of large images
 //! pixels  elements become pixels       plot    lines
-//! encode  PNG
+//! samples elements as numbers          encode  PNG                         tiff    TIFF
 //! ```
 
 mod encode;
@@ -21,18 +23,31 @@ mod layout;
 mod pixels;
 mod plot;
 mod sample;
+mod samples;
+mod tiff;
 
 use super::parse::{SelectionText, one_block};
 use crate::base::{Error, Result};
 use crate::connector::{Connector, DatasetInfo, ObjectId};
-pub use encode::Packing;
-use encode::{Colours, Image};
+use encode::{Colours, Image, Packing};
 use layout::{Layout, raw_depth};
 use sample::Sampled;
+use samples::Samples;
 use std::sync::Arc;
 
 /// Most bytes of the pixels of an image, of numbers that are scaled 8 for each.
 const IMAGE_BYTES_MAX: u64 = 64 << 20;
+
+/// A form of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageForm {
+    /// PNG.
+    Png,
+    /// PNG without compression, whose size is known before it is made.
+    StoredPng,
+    /// TIFF without compression, with the numbers as they are.
+    Tiff,
+}
 
 /// The pictures of a dataset, or of a block of it.
 pub struct Pictures {
@@ -104,24 +119,39 @@ impl Pictures {
         (Image { width, height, depth, colours: self.colours(), pixels: Vec::new() }, sampled)
     }
 
-    /// Size of image `frame`, or of the preview, without compression, bytes. Reads no elements.
-    pub fn size(&self, frame: Option<u64>) -> u64 {
-        self.outline(frame).0.size()
+    /// Image `frame` as a TIFF file without its samples.
+    fn tiff<T>(&self, f: impl FnOnce(&tiff::Outline<'_>, &Sampled) -> T) -> T {
+        let sampled = Sampled::all(&self.layout);
+        let (height, width) = sampled.size();
+        let (samples, colours) = (Samples::of(&self.dataset.datatype), self.colours());
+        f(&tiff::Outline { width, height, samples, colours: &colours, inverted: self.layout.inverted }, &sampled)
     }
 
-    /// Image `frame`, counted from 0, or the preview as a PNG file. Errors: `EFBIG`, it is too
-    /// large; `ENOENT`, there is no such image.
-    pub fn png(&self, frame: Option<u64>, packing: Packing) -> Result<Vec<u8>> {
+    /// Size of image `frame`, or of the preview, bytes; of a compressed one before compression.
+    /// Reads no elements.
+    pub fn size(&self, frame: Option<u64>, form: ImageForm) -> u64 {
+        if form == ImageForm::Tiff { self.tiff(|outline, _| outline.size()) } else { self.outline(frame).0.size() }
+    }
+
+    /// Image `frame`, counted from 0, or the preview, which is no TIFF file. Errors: `EFBIG`, it is
+    /// too large; `ENOENT`, there is no such image; `EOPNOTSUPP`, a plot is no TIFF file.
+    pub fn file(&self, frame: Option<u64>, form: ImageForm) -> Result<Vec<u8>> {
         if frame.is_some_and(|frame| frame >= self.frames()) {
             return Err(match frame < Some(self.layout.frames) {
-                true => {
-                    Error::refused(libc::EFBIG, "the image is too large; select a part of it, as in 'h5dir cat --png -s 0:1000,0:1000'")
-                }
+                true => Error::refused(libc::EFBIG, "the image is too large; select a part of it, as in 'h5dir cat -s 0:1000,0:1000'"),
                 false => Error::refused(libc::ENOENT, "there is no such image"),
             });
         }
-        let (mut image, sampled) = self.outline(frame);
         let source = pixels::Source { connector: &*self.connector, id: self.id, dataset: &self.dataset, layout: &self.layout };
+        let packing = match (form, frame) {
+            (ImageForm::Tiff, Some(frame)) => {
+                return self.tiff(|outline, sampled| outline.encode(source.numbers(frame, sampled, outline.samples)?));
+            }
+            (ImageForm::Tiff, None) => return Err(Error::refused(libc::EOPNOTSUPP, "one dimension is a plot, a PNG image; use --png")),
+            (ImageForm::StoredPng, _) => Packing::Stored,
+            (ImageForm::Png, _) => Packing::Deflated,
+        };
+        let (mut image, sampled) = self.outline(frame);
         image.pixels = match self.layout.is_plot() {
             true => plot::pixels(&source)?,
             false => source.pixels(frame.unwrap_or(0), &sampled, image.depth)?,

@@ -5,7 +5,7 @@ use crate::base::datatype::{ByteOrder, Class, Datatype, FloatingPoint, Normaliza
 use crate::base::escape;
 use crate::base::parts::Limited;
 use crate::present::json::write_string;
-use crate::present::value::Renderer;
+use crate::present::value::{Renderer, Style};
 use std::fmt::Write as _;
 
 /// How rows and cells are written.
@@ -28,6 +28,10 @@ impl Dialect {
             Dialect::Csv | Dialect::JsonLines => b',',
             Dialect::Tsv => b'\t',
         }
+    }
+
+    fn style(self) -> Style {
+        if self == Dialect::JsonLines { Style::Lines } else { Style::Text }
     }
 
     /// The line with the names of columns.
@@ -100,7 +104,7 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Appends to `out`.
     pub(super) fn new(dialect: Dialect, limited: &'a Limited<'a>, out: &'a mut Vec<u8>) -> Self {
-        let renderer = Renderer::new(limited, dialect == Dialect::JsonLines);
+        let renderer = Renderer::new(limited, dialect.style());
         Writer { dialect, limited, renderer, out, cells: 0, named: false, number: String::new() }
     }
 
@@ -114,7 +118,7 @@ impl<'a> Writer<'a> {
         self.cells = 0;
         // The limit is that of a row.
         let out = std::mem::take(&mut self.renderer.out);
-        self.renderer = Renderer::new(self.limited, self.dialect == Dialect::JsonLines);
+        self.renderer = Renderer::new(self.limited, self.dialect.style());
         self.renderer.out = out;
         if self.dialect == Dialect::JsonLines && list {
             self.out.push(b'[');
@@ -147,17 +151,12 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         self.renderer.out.clear();
-        match (&datatype.class, json) {
-            (Class::Enumeration(e), true) if e.name_of(cell).is_some() => {
-                write_string(e.name_of(cell).unwrap_or_default(), self.out);
-                return Ok(());
-            }
-            (_, true) => self.renderer.element(datatype, cell)?,
-            (_, false) => self.renderer.bare(datatype, cell)?,
-        }
-        match json {
-            true => self.out.extend_from_slice(&self.renderer.out),
-            false => self.dialect.text(&self.renderer.out, self.out),
+        if json {
+            self.renderer.element(datatype, cell)?;
+            self.out.extend_from_slice(&self.renderer.out);
+        } else {
+            self.renderer.bare(datatype, cell)?;
+            self.dialect.text(&self.renderer.out, self.out);
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ impl Change<'_> {
     /// Sets an attribute.
     pub(super) fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
-            return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL"));
+            return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
         let object = self.connector.object(id)?;
         let found = attribute::stored(&object, name)?;
@@ -100,7 +100,7 @@ impl Change<'_> {
     /// Sets an attribute's raw bytes, its variable-length parts in exact form.
     pub(super) fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
         if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
-            return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL"));
+            return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
         let object = self.connector.object(id)?;
         let store = self.store()?;
@@ -135,7 +135,7 @@ impl Change<'_> {
     /// Gives an attribute another name.
     pub(super) fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
         if to.is_empty() || to.contains(&0) || to.len() > NAME_MAX {
-            return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL"));
+            return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
         let store = self.store()?;
         if !replace && attribute::stored(&self.connector.object(id)?, to)?.is_some() {
