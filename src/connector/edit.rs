@@ -306,6 +306,12 @@ pub trait Edit: Send + Sync {
         Ok(())
     }
 
+    /// The datasets that writes to `id` changed since the last call, besides it: sources of a
+    /// virtual dataset.
+    fn take_written_through(&self, _id: ObjectId) -> Vec<ObjectId> {
+        Vec::new()
+    }
+
     /// Waits for the change or commit under way, if one may take long.
     fn await_turn(&self) {}
 

@@ -75,7 +75,7 @@ impl ByteEditor {
         let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
         let cx = self.mounted.context();
         // A page of a mapping holds elements besides those that were stored to it.
-        let known = node.item.mapped_dataset().filter(|id| mode.written_back && self.mounted.has_undefined_elements(*id));
+        let known = node.item.mapped_dataset().filter(|id| mode.written_back && self.mounted.has_unwritten_elements(*id));
         let mut effects = Effects::default();
         let mut write = |at: u64, data: &[u8]| {
             let parts = match known {
