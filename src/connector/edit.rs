@@ -90,7 +90,7 @@ pub trait Edit: Send + Sync {
     /// Sets elements of variable length, whose numbers in row-major order are in `elements`, runs
     /// that ascend and do not overlap. `values` has what they get, one after another. All or none.
     fn set_elements_of(&self, _id: ObjectId, _elements: &[Range<u64>], _values: &NewValue) -> Result<()> {
-        let reason = "containers of this kind replace elements of variable length as a whole; write the dataset without a selection";
+        let reason = "containers of this kind have no elements of variable length";
         Err(Error::refused(libc::EOPNOTSUPP, reason))
     }
 

@@ -207,7 +207,8 @@ def elsewhere(t, options, folder):
     with h5py.File(path, "w", libver="latest") as f:
         f["own"] = np.arange(4, dtype="<i4")
         f["strings"] = np.array(["a", "b"], object)
-        for name, file, source, dtype in (("other", "other.h5", "x", "<i4"), ("missing", ".", "none", "<i4"), ("strange", ".", "strings", "<i4")):
+        f["texts"] = np.array([b"a", b"b", b"c", b"d"])
+        for name, file, source, dtype in (("other", "other.h5", "x", "<i4"), ("missing", ".", "none", "<i4"), ("strange", ".", "texts", "<i4")):
             layout = h5py.VirtualLayout((8,), dtype)
             layout[:4] = h5py.VirtualSource(".", "own", (4,), "<i4")
             layout[4:] = h5py.VirtualSource(file, source, (4,), "<i4")
@@ -227,7 +228,7 @@ def elsewhere(t, options, folder):
         poke(f"{m}/other", np.arange(4, dtype="<i4").tobytes(), 0)
         refused(t, "a missing source", errno.EIO, lambda: poke(f"{m}/missing", bytes(32), 0), f"{m}/missing", "none")
         poke(f"{m}/missing", np.arange(4, dtype="<i4").tobytes(), 0)
-        refused(t, "a source of another type", errno.EIO, lambda: poke(f"{m}/strange", bytes(32), 0), f"{m}/strange")
+        refused(t, "a source of another type", errno.EOPNOTSUPP, lambda: poke(f"{m}/strange", bytes(32), 0), f"{m}/strange")
         refused(t, "strings", errno.EPERM, lambda: poke(f"{m}/words", b"c\nd\n", 0), f"{m}/words", "elsewhere")
         for name in ("loop", "twice"):
             began = time.time()
@@ -246,6 +247,54 @@ def elsewhere(t, options, folder):
         f.create_virtual_dataset("v", layout)
     with harness.mounted(options.bin, swmr, "--read-write", "--swmr") as m:
         refused(t, "SWMR", errno.EPERM, lambda: poke(f"{m}/v", bytes(4), 0), f"{m}/v")
+
+
+def hostile(t, options, folder, rng):
+    """Mappings that overlap, huge extents, and damage: bounded in time and memory, and no crash."""
+    path = os.path.join(folder, "hostile.h5")
+    with h5py.File(path, "w", libver="latest") as f:
+        f["own"] = np.arange(1 << 20, dtype="u1")
+        f["ids"] = np.arange(8, dtype="<i4")
+
+        def create(name, shape, parts, dtype="u1"):
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_layout(h5py.h5d.VIRTUAL)
+            for (start, stride, count, block), source, (s_start, s_stride, s_count, s_block) in parts:
+                at, of = h5py.h5s.create_simple((shape,)), h5py.h5s.create_simple(f[source].shape)
+                at.select_hyperslab((start,), (count,), (stride,), (block,))
+                of.select_hyperslab((s_start,), (s_count,), (s_stride,), (s_block,))
+                plist.set_virtual(at, b".", source.encode(), of)
+            h5py.h5d.create(f.id, name.encode(), h5py.h5t.py_create(np.dtype(dtype)), h5py.h5s.create_simple((shape,)), plist)
+
+        create("huge", 1 << 40, [((1 << 39, 1 << 10, 1 << 10, 1), "own", (0, 1, 1, 1 << 10))])
+        create("many", 4, [((0, 1, 1, 4), "ids", (i % 4, 1, 1, 4)) for i in range(200)], "<i4")
+        create("too many", 4, [((0, 1, 1, 4), "ids", (i % 4, 1, 1, 4)) for i in range(2000)], "<i4")
+        create("strided", 1 << 19, [((0, 1, 1, 1 << 19), "own", (0, 2, 1 << 19, 1))])
+    with harness.mounted(options.bin, path, "--read-write") as m:
+        began = time.time()
+        poke(f"{m}/huge", b"x", 1 << 39)
+        refused(t, "a gap of a huge dataset", errno.EPERM, lambda: poke(f"{m}/huge", bytes(1 << 20), 1 << 39), f"{m}/huge", str((1 << 39) + 1))
+        poke(f"{m}/many", np.array([4, 5, 6, 7], "<i4").tobytes(), 0)
+        t.equal(np.frombuffer(harness.read(f"{m}/ids"), "<i4").tolist(), [4, 4, 4, 4, 5, 6, 7, 7], "every mapping is written, the last one last")
+        refused(t, "too many mappings", errno.EIO, lambda: poke(f"{m}/too many", bytes(16), 0), f"{m}/too many")
+        for at in range(0, 1 << 19, 1 << 17):
+            poke(f"{m}/strided", bytes(range(256)) * 512, at)
+        t.check(harness.read(f"{m}/strided") == bytes(range(256)) * 2048, "single elements")
+        t.check(harness.read(f"{m}/own")[1::2][:4] == bytes([1, 3, 5, 7]), "elements between them stay")
+        t.check(time.time() - began < 120, f"{time.time() - began} s")
+        t.check(harness.peak_memory(m) < 400, "memory")
+    whole = harness.read(os.path.join(folder, "latest.h5"))
+    mutant = os.path.join(folder, "mutant.h5")
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(rng.randrange(1, 8)):
+            damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        with open(mutant, "wb") as f:
+            f.write(damaged)
+        for name in ("rows", "interleaved", "numbered"):
+            done = subprocess.run([options.bin, "write", "--select", "0", f"{mutant}:/{name}"], input=bytes(48 if name == "interleaved" else 24),
+                                  capture_output=True, timeout=60)
+            t.check(0 <= done.returncode < 100 and b"panic" not in done.stderr, f"{name}: {done.returncode} {done.stderr[-200:]}")
 
 
 def rounds(t, options, path):
@@ -309,6 +358,7 @@ def main():
             others(t, options, path)
             rounds(t, options, path)
         elsewhere(t, options, folder)
+        hostile(t, options, folder, random.Random(options.seed))
         killed(t, options, folder, random.Random(options.seed))
     t.finish()
 

@@ -62,7 +62,7 @@ impl WrittenEnd {
     /// the size was set. `None`: it is no dataset.
     pub fn begin(&self, node: &Node, size: impl FnOnce() -> Option<u64>) {
         let count = node.set_size.get().0;
-        if !self.0.lock().reach.is_some_and(|reach| reach.count == count) {
+        if self.0.lock().reach.is_none_or(|reach| reach.count != count) {
             let before = size().unwrap_or(u64::MAX);
             self.0.lock().reach = Some(Reach { count, before, end: 0 });
         }
