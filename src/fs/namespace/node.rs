@@ -7,8 +7,8 @@
 
 use crate::base::locks::RwLock;
 use crate::connector::ObjectId;
-use crate::fs::open_files::SetSize;
 use crate::fs::page_guard::{GuardedNode, Writes};
+use crate::fs::set_size::SetSize;
 use crate::fs::types::Ino;
 use crate::fs::views::{Child, Inode, Item};
 use std::sync::Arc;

@@ -12,29 +12,13 @@ use crate::fs::namespace::Node;
 use crate::fs::types::FsResult;
 use crate::fs::views::Host;
 
-/// The size that a program set last, and how often sizes were set.
-#[derive(Debug, Default)]
-pub struct SetSize(Mutex<(u64, Option<u64>)>);
-
-impl SetSize {
-    /// A program set the size to `size` bytes; `None`: a fact may have set another one.
-    pub fn set(&self, size: Option<u64>) {
-        let mut state = self.0.lock();
-        *state = (state.0.wrapping_add(1), size);
-    }
-
-    fn get(&self) -> (u64, Option<u64>) {
-        *self.0.lock()
-    }
-}
-
 /// The bytes that were written through one open file.
 #[derive(Debug)]
 pub struct WrittenEnd(Mutex<State>);
 
 #[derive(Debug, Clone, Copy)]
 struct State {
-    /// Count of [`SetSize`] when the file was opened.
+    /// Count of [`Node::set_size`] when the file was opened.
     opened: u64,
     /// Bytes were written.
     wrote: bool,
@@ -44,7 +28,7 @@ struct State {
 
 #[derive(Debug, Clone, Copy)]
 struct Reach {
-    /// Count of [`SetSize`].
+    /// Count of [`Node::set_size`].
     count: u64,
     /// Size of the dataset before them, bytes.
     before: u64,

@@ -6,7 +6,6 @@ mod files;
 mod padding;
 mod view_writers;
 
-pub use ends::SetSize;
 pub use file::{Holder, OpenFile};
 pub use files::{OpenFiles, check_writable};
 pub use padding::{note_gap, padded_end};
