@@ -90,7 +90,7 @@ pub trait Edit: Send + Sync {
     /// Sets elements of variable length, whose numbers in row-major order are in `elements`, runs
     /// that ascend and do not overlap. `values` has what they get, one after another. All or none.
     fn set_elements_of(&self, _id: ObjectId, _elements: &[Range<u64>], _values: &NewValue) -> Result<()> {
-        let reason = "containers of this kind replace elements of variable length as a whole; write the dataset without a selection";
+        let reason = "containers of this kind have no elements of variable length";
         Err(Error::refused(libc::EOPNOTSUPP, reason))
     }
 
@@ -310,6 +310,12 @@ pub trait Edit: Send + Sync {
     /// [`Edit::commit`] makes the other datasets durable.
     fn write_error(&self, _id: ObjectId) -> Result<()> {
         Ok(())
+    }
+
+    /// The datasets that writes to `id` changed since the last call, besides it: sources of a
+    /// virtual dataset.
+    fn take_written_through(&self, _id: ObjectId) -> Vec<ObjectId> {
+        Vec::new()
     }
 
     /// Waits for the change or commit under way, if one may take long.

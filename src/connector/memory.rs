@@ -33,6 +33,8 @@ pub struct MemoryObject {
     pub map: Option<MemoryMap>,
     /// How a dataset grows; `None` = it does not.
     pub rows: Option<Rows>,
+    /// Extent and maximum extent, elements, where they are more than `rows` has.
+    pub grid: Option<Grid>,
     /// One element that rows hold when they are added; none = zeros.
     pub fill: Vec<u8>,
     /// Type of the elements, which has no parts outside them; none = bytes.
@@ -57,6 +59,10 @@ impl MemoryObject {
         let datatype = self.element_type();
         let elements = |bytes: u64| bytes.checked_div(datatype.element_size()).unwrap_or(0);
         let shape = match self.rows {
+            _ if self.grid.is_some() => self.grid.clone().map(|Grid { dims, max }| match dims.is_empty() {
+                true => Shape::Scalar,
+                false => Shape::Simple { dims, max: Some(max) },
+            })?,
             None => Shape::Simple { dims: vec![elements(len)], max: None },
             Some(Rows { bytes, max }) => {
                 // Rows of one element have one dimension.
@@ -99,6 +105,15 @@ pub struct Rows {
     pub bytes: u64,
     /// Most rows; `None` = any number.
     pub max: Option<u64>,
+}
+
+/// The dimensions of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grid {
+    /// Extent, elements.
+    pub dims: Vec<u64>,
+    /// Maximum extent, elements; `u64::MAX` = any.
+    pub max: Vec<u64>,
 }
 
 /// All there is.

@@ -4,7 +4,7 @@ use super::Connector as _;
 use super::edit::{Allocate, Edit, Elements, NewReference, Taken};
 use super::extent::check_extent;
 use super::maps::EditMaps;
-use super::memory::{MemoryConnector, MemoryObject, Rows, State};
+use super::memory::{Grid, MemoryConnector, MemoryObject, Rows, State};
 use super::memory_value::MemoryValue;
 use super::{DatasetSpec, Datatype, FillSpec, LinkTarget, LinkText, NewAttribute, NewValue, ObjectId, Ownership, Result};
 use crate::base::Error;
@@ -19,7 +19,7 @@ fn no(errno: i32, reason: &'static str) -> Error {
 
 fn resized(object: &MemoryObject, id: ObjectId, size: u64) -> Result<usize> {
     let now = object.bytes.as_ref().ok_or_else(|| Error::corrupt("object", id.address, "it is not a dataset"))?.len() as u64;
-    let Some(rows) = object.rows else {
+    let Some(rows) = object.rows.filter(|rows| rows.bytes > 0) else {
         return match size.cmp(&now) {
             std::cmp::Ordering::Equal => Ok(now as usize),
             std::cmp::Ordering::Less => Err(no(libc::EPERM, "the dataset's shape is fixed")),
@@ -40,6 +40,37 @@ fn resize(object: &mut MemoryObject, len: usize) {
     bytes.truncate(len);
     let more = fill.into_iter().cycle().skip(bytes.len().checked_rem(object.fill.len()).unwrap_or(0));
     bytes.extend(more.take(len.saturating_sub(bytes.len())));
+    if let (Some(grid), Some(rows)) = (&mut object.grid, object.rows)
+        && let (Some(first), Some(n)) = (grid.dims.first_mut(), (len as u64).checked_div(rows.bytes))
+    {
+        *first = n;
+    }
+}
+
+/// Gives a dataset of this grid the extent `next`; each element keeps its coordinates.
+fn place(object: &mut MemoryObject, grid: Grid, next: &[u64]) -> Result<()> {
+    let size = usize::try_from(object.element_type().element_size()).unwrap_or(usize::MAX);
+    let row = next.iter().skip(1).fold(size as u64, |n, d| n.saturating_mul(*d));
+    let len = next.iter().take(1).fold(row, |n, d| n.saturating_mul(*d));
+    let old = std::mem::take(object.bytes.get_or_insert_default());
+    object.grid = Some(Grid { dims: next.to_vec(), ..grid.clone() });
+    object.rows = object.rows.map(|rows| Rows { bytes: row, ..rows });
+    resize(object, usize::try_from(len).map_err(|_| no(libc::EFBIG, "too large"))?);
+    let new = object.bytes.get_or_insert_default();
+    for (number, element) in (0u64..).zip(old.chunks_exact(size.max(1))) {
+        let (mut rest, mut to, mut stride, mut is_within) = (number, 0u64, 1u64, true);
+        for (from, next) in grid.dims.iter().zip(next).rev() {
+            let at = rest.checked_rem(*from).unwrap_or(0);
+            is_within &= at < *next;
+            to = to.saturating_add(at.saturating_mul(stride));
+            (rest, stride) = (rest.checked_div(*from).unwrap_or(0), stride.saturating_mul(*next));
+        }
+        let start = usize::try_from(to).unwrap_or(usize::MAX).saturating_mul(size);
+        if let Some(place) = new.get_mut(start..start.saturating_add(size)).filter(|_| is_within) {
+            place.copy_from_slice(element);
+        }
+    }
+    Ok(())
 }
 
 /// Makes a dataset what `spec` states: type, shape, whether it grows, and fill value.
@@ -61,6 +92,7 @@ fn describe(object: &mut MemoryObject, spec: &DatasetSpec, elements: Elements) -
         (Some(max), _) => max.first().copied(),
         (None, rows) => rows.map(|rows| rows.max),
     };
+    object.grid = None;
     object.rows = max.filter(|_| row > 0 && !dims.is_empty()).map(|max| Rows { bytes: row, max });
     match &spec.fillvalue {
         Some(FillSpec::Value(value)) => object.fill = value.form.clone(),
@@ -214,6 +246,9 @@ impl Edit for MemoryConnector {
         let now = self.dataset(id)?;
         if !check_extent(&now.shape, now.datatype.element_size(), now.resizes, dims)? {
             return Ok(());
+        }
+        if let Some(grid) = self.with(id, |object| object.grid.clone())? {
+            return self.change(|s| place(s.object_mut(id)?, grid, dims));
         }
         if now.shape.dims().and_then(|now| now.get(1..)) != dims.get(1..) {
             return Err(no(libc::EOPNOTSUPP, "only the first dimension of the model's datasets changes"));

@@ -16,7 +16,7 @@
 use super::overlay::{Bytes, Overlay};
 use super::space::{Pages, Pool, Ranges, Space, SpaceUsage};
 use super::write_order::{DATA_LEVEL, WriteOrder};
-use super::{FileDriver, JournalPlace, WriteDriver, read_all};
+use super::{JournalPlace, WriteDriver, read_all};
 use crate::base::free_ranges::FreeRanges;
 use crate::base::locks::{Mutex, RwLock};
 use std::io;

@@ -5,7 +5,7 @@ use crate::base::Error;
 use crate::connector::edit::Edit;
 use crate::connector::{Form, ObjectId};
 use crate::fs::cut_names::Names;
-use crate::fs::done::Invalidate;
+use crate::fs::done::{ALL_PAGES, Invalidate};
 use crate::fs::mounted::Mounted;
 use crate::fs::namespace::{Namespace, Node};
 use crate::fs::times::Times;
@@ -46,6 +46,11 @@ impl ChangeLog {
         let now = SystemTime::now();
         objects.iter().for_each(|id| self.times.set(*id, now, |t| t.mtime = Some(now)));
         objects.iter().for_each(|id| self.namespace.invalidate_views(*id, invalidate));
+        let Some(edit) = self.mounted.connector.edit() else { return };
+        for id in objects.iter().flat_map(|id| edit.take_written_through(*id)) {
+            self.times.set(id, now, |t| t.mtime = Some(now));
+            invalidate.pages.extend(self.namespace.nodes.open_on(id).into_iter().map(|ino| (ino, ALL_PAGES)));
+        }
     }
 
     /// Names of links in `groups` changed.

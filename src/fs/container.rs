@@ -509,13 +509,13 @@ impl Operations for ContainerFs {
                 }
                 self.files.finish_elements(holder.id, false, invalidate)?;
             }
-            if !file.take_written() {
-                return Ok(());
+            if file.take_written() {
+                if self.mounted.spec.commit_on_close {
+                    self.mounted.commit(true)?;
+                }
+                self.namespace.nodes.get(ino).map_or(Ok(()), |node| self.bytes.write_error(&node))?;
             }
-            if self.mounted.spec.commit_on_close {
-                self.mounted.commit(true)?;
-            }
-            self.namespace.nodes.get(ino).map_or(Ok(()), |node| self.bytes.write_error(&node))
+            file.holder.as_ref().map_or(Ok(()), |holder| holder.end.check(&self.mounted, &holder.node))
         })
     }
 

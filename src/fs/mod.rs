@@ -24,6 +24,7 @@ pub mod page_guard;
 mod reasons;
 mod reload;
 mod retry;
+mod set_size;
 mod sight;
 pub mod spec;
 mod stat;

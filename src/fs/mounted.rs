@@ -224,6 +224,11 @@ impl Mounted {
         self.connector.dataset(id).is_ok_and(|d| d.profile.is_some())
     }
 
+    /// True if elements of the dataset `id` can be undefined, or without a source to write to.
+    pub fn has_unwritten_elements(&self, id: ObjectId) -> bool {
+        self.connector.dataset(id).is_ok_and(|d| d.profile.is_some() || d.is_elsewhere)
+    }
+
     /// Notes a change that waits for a commit.
     pub fn note_uncommitted(&self) {
         self.uncommitted.store(true, Ordering::Release);

@@ -12,7 +12,7 @@ use crate::base::value::list_of;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
-use crate::connector::{Connector, Datatype, NewValue, ObjectId, Value};
+use crate::connector::{Connector, Datatype, NewValue, ObjectId};
 use std::io::Read;
 use std::ops::Range;
 
@@ -299,7 +299,7 @@ fn write_variable(connector: &dyn Connector, edit: &dyn Edit, id: ObjectId, elem
         return Err(large());
     }
     let forms = if datatype.is_vlen_string() { lines(&bytes)? } else { exact_forms(&datatype, &bytes)? };
-    set_forms(connector, edit, id, elements, &datatype, &forms)
+    set_forms(edit, id, elements, &datatype, &forms)
 }
 
 /// Replaces the elements `elements` of variable length of the dataset `id` by their exact form
@@ -307,7 +307,7 @@ fn write_variable(connector: &dyn Connector, edit: &dyn Edit, id: ObjectId, elem
 pub fn write_exact(connector: &dyn Connector, edit: &dyn Edit, id: ObjectId, elements: &Selected, bytes: &[u8]) -> Result<()> {
     let datatype = connector.dataset(id)?.datatype;
     let forms = exact_forms(&datatype, bytes)?;
-    set_forms(connector, edit, id, elements, &datatype, &forms)
+    set_forms(edit, id, elements, &datatype, &forms)
 }
 
 /// The exact form of the string of each line.
@@ -342,14 +342,7 @@ pub(super) fn exact_forms(datatype: &Datatype, bytes: &[u8]) -> Result<Vec<Vec<u
     Ok(forms)
 }
 
-fn set_forms(
-    connector: &dyn Connector,
-    edit: &dyn Edit,
-    id: ObjectId,
-    elements: &Selected,
-    datatype: &Datatype,
-    forms: &[Vec<u8>],
-) -> Result<()> {
+fn set_forms(edit: &dyn Edit, id: ObjectId, elements: &Selected, datatype: &Datatype, forms: &[Vec<u8>]) -> Result<()> {
     if forms.len() as u64 != elements.len() {
         return Err(invalid(format!("the input has {} elements, the selection {}", forms.len(), elements.len())));
     }
@@ -371,20 +364,8 @@ fn set_forms(
     if runs.is_empty() {
         return Ok(());
     }
-    let value = |shape, form| NewValue { datatype: datatype.clone(), shape, form, targets: Vec::new() };
-    match edit.set_elements_of(id, &runs, &value(list_of(&(0..order.len() as u64)), form)) {
-        Err(Error::Refused { errno: libc::EOPNOTSUPP, .. }) => {}
-        done => return done,
-    }
-    // Where elements are replaced as a whole, with the others as they are.
-    let all: Value = connector.elements(id)?;
-    let mut whole = exact_forms(datatype, &all.elements().exact(&*all.parts)?)?;
-    for (number, n) in &order {
-        let place = usize::try_from(*number).ok().and_then(|at| whole.get_mut(at));
-        let (place, form) = place.zip(forms.get(*n)).ok_or_else(|| Error::refused(libc::ESTALE, "the dataset became shorter"))?;
-        place.clone_from(form);
-    }
-    edit.set_elements(id, &value(all.shape.clone(), whole.concat()))
+    let shape = list_of(&(0..order.len() as u64));
+    edit.set_elements_of(id, &runs, &NewValue { datatype: datatype.clone(), shape, form, targets: Vec::new() })
 }
 
 #[cfg(test)]

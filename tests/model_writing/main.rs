@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 const LENGTH: usize = 60;
 /// Sequences of each start and seed.
 const SEEDS: u64 = 8;
+/// Sequences with changes of extents of each start.
+const EXTENT_SEEDS: u64 = 4;
 /// Failures after which no more are looked for.
 const ENOUGH: usize = 6;
 /// Operations between two looks at the whole tree.
@@ -145,9 +147,27 @@ fn all(jobs: &[(&str, Theme, u64)]) -> (Vec<String>, Oracle) {
     (failures.into_inner().unwrap(), oracle.into_inner().unwrap())
 }
 
+/// The number that the environment variable has.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|s| s.parse().ok())
+}
+
+/// Extents of all dimensions, over layouts and chunk indexes.
+#[test]
+fn extents_change_as_those_of_the_model() {
+    let mut jobs = Vec::new();
+    for n in 0..number("H5DIR_SEQUENCES").unwrap_or(EXTENT_SEEDS) {
+        // The extents of netCDF's variables are those of its dimensions.
+        let starts = (0..).zip(start::STARTS.iter()).filter(|(_, (start, _))| !netcdf::is(start));
+        jobs.extend(starts.map(|(i, (start, _))| (*start, Theme::Extents, number("H5DIR_SEED").unwrap_or(1 << 20) + n * 1000 + i)));
+    }
+    let (failures, oracle) = all(&jobs);
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    oracle.check();
+}
+
 #[test]
 fn the_file_system_does_what_the_model_does() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let own = number("H5DIR_SEED");
     let mut jobs = Vec::new();
     for n in 0..number("H5DIR_SEQUENCES").unwrap_or(SEEDS) {

@@ -35,6 +35,8 @@ pub enum Op {
     Write(At, u64, usize, u64),
     Read(At, u64, usize),
     Truncate(At, u64),
+    /// Another extent in all dimensions, made of the number.
+    Extent(String, u64),
     Allocate(At, u64, u64, i32),
     SetXattr(String, String, String, i32),
     RemoveXattr(String, String),
@@ -70,6 +72,8 @@ pub enum Theme {
     Data,
     Attributes,
     All,
+    /// Data of datasets whose extents change.
+    Extents,
 }
 
 pub const THEMES: [Theme; 4] = [Theme::Names, Theme::Data, Theme::Attributes, Theme::All];
@@ -231,7 +235,8 @@ impl Choice<'_> {
         let theme = if self.r.chance(75) { self.theme } else { Theme::All };
         let theme = if theme == Theme::All { self.r.pick(&[Theme::Names, Theme::Data, Theme::Attributes]) } else { theme };
         match theme {
-            Theme::Data => self.data(),
+            Theme::Extents if self.r.chance(40) => Op::Extent(self.path(FileKind::Regular), self.r.next()),
+            Theme::Data | Theme::Extents => self.data(),
             Theme::Attributes => self.attributes(),
             Theme::Names | Theme::All => self.names(),
         }

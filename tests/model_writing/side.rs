@@ -304,6 +304,7 @@ impl Side {
             }
             Op::Unpin(slot) => self.unpin(*slot),
             Op::Stat(slot) => return self.pins.get(slot).map_or(Ok(Told::Nothing), |ino| self.stat(*ino)),
+            Op::Extent(path, seed) => return self.extend(path, *seed),
             Op::SetXattr(path, name, value, flags) => {
                 self.with(path, |ino| self.fs.setxattr(ino, name.as_bytes(), value.as_bytes(), *flags).result)?;
             }
@@ -323,6 +324,36 @@ impl Side {
             _ => return self.names(op),
         }
         Ok(Told::Nothing)
+    }
+
+    /// Sets the extent of a dataset, within its maximum; tells its size.
+    fn extend(&self, path: &str, seed: u64) -> Answer {
+        let mut r = Random(seed);
+        let fact = |ino, name: &str| self.fs.getxattr(ino, name.as_bytes());
+        self.with(path, |ino| {
+            let now: Vec<u64> = serde_json::from_slice(&fact(ino, "user.h5dir.shape")?).unwrap_or_default();
+            let max: Vec<Option<u64>> = serde_json::from_slice(&fact(ino, "user.h5dir.maxshape").unwrap_or_default()).unwrap_or_default();
+            if now.is_empty() {
+                return Ok(Told::Nothing);
+            }
+            let mut elements = 1u64;
+            let mut next = |(d, now): (usize, &u64)| {
+                let n = match r.below(5) {
+                    0 => 0,
+                    1 => r.below(now + 1),
+                    2 => now + r.below(10),
+                    3 => r.below(30),
+                    _ => *now,
+                };
+                let n = n.min(max.get(d).copied().unwrap_or(Some(*now)).unwrap_or(u64::MAX)).min((1 << 16) / elements.max(1));
+                elements *= n;
+                n
+            };
+            let next: Vec<u64> = now.iter().enumerate().map(&mut next).collect();
+            let text = serde_json::to_vec(&next).unwrap_or_default();
+            self.fs.setxattr(ino, b"user.h5dir.shape", &text, 0).result?;
+            Ok(Told::Number(self.fs.getattr(ino)?.size))
+        })
     }
 
     /// Several of a kind; tells how many succeeded.

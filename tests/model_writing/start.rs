@@ -2,7 +2,7 @@
 
 use super::operations::Op;
 use super::side::Kept;
-use h5dir::connector::memory::{MemoryConnector, MemoryObject, Rows};
+use h5dir::connector::memory::{Grid, MemoryConnector, MemoryObject, Rows};
 use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options, create};
 use h5dir::connector::{Connector, Form, LinkTarget, ObjectId, ObjectKind};
@@ -143,6 +143,11 @@ fn object(native: &NativeConnector, id: ObjectId) -> MemoryObject {
         let row = d.space.dims.iter().skip(1).product::<u64>() * d.element_size;
         if d.layout().resizes() {
             object.rows = Some(Rows { bytes: row, max: d.space.max()[0] });
+        }
+        if !d.datatype.contains_vlen() {
+            let max = d.space.max().into_iter().map(|max| max.unwrap_or(u64::MAX)).collect();
+            object.grid = Some(Grid { dims: d.space.dims.clone(), max });
+            object.datatype = Some(d.datatype.clone());
         }
         object.fill = vec![0; d.element_size as usize];
         d.bytes.fill.fill(0, &mut object.fill);

@@ -300,7 +300,7 @@ def strings(t, options, folder):
     for target in (os.path.join(folder, "strings.h5"), "iod:" + os.path.join(folder, "strings")):
         run(options, "create", target)
         with harness.mounted(options.bin, target, "--read-write") as mnt:
-            for name, layout in (("s", {}), ("sparse", {"layout": "sparse"})):
+            for name, layout in (("s", {}), ("sparse", {"layout": "sparse"}), ("kept", {"layout": "sparse", "fillvalue": "none"})):
                 open(f"{mnt}/{name}", "xb").close()
                 os.setxattr(f"{mnt}/{name}", "user.h5dir.dataset", json.dumps({"dtype": "str", "shape": [3, 4], "chunks": [2, 3], **layout}).encode())
         for name in ("s", "sparse"):
@@ -330,6 +330,40 @@ def strings(t, options, folder):
             if not target.startswith("iod:"):
                 with h5py.File(target) as f:
                     t.equal([x for row in f[name][()] for x in row], model, f"{where}: h5py")
+        others_stay(t, options, target)
+
+
+def others_stay(t, options, target):
+    """Elements of variable length that a selection leaves out keep what they are, also that they are undefined (a container
+    defined all of them). Rounds of writes leave as many cells."""
+    where, rng = f"{target}:/kept", random.Random(options.seed)
+    run(options, "write", "--select", "1,1:3", where, data=b"a\nnone\n")
+    run(options, "write", "--select", "2,3", where, data=b"z\n")
+    t.equal(run(options, "defined", where).stdout.split(), [b"1:2,1:3", b"2:3,3:4"], f"{where}: defined")
+    model = run(options, "cat", "--raw", where).stdout.split(b"\n")[:-1]
+    t.equal(model, [b"none"] * 5 + [b"a"] + [b"none"] * 5 + [b"z"], f"{where}: elements")
+    sizes = []
+    with harness.mounted(options.bin, target, "--read-write") as mnt:
+        for turn in range(150):
+            i, j = rng.randrange(3), rng.randrange(1, 4)
+            with open(f"{mnt}/.h5dir/defined/kept@{i},{j}.values", "wb") as f:
+                model[4 * i + j] = b"%d" % turn * rng.randrange(1, 3000)
+                f.write(exact(model[4 * i + j]))
+                f.flush()
+                os.fsync(f.fileno())
+            sizes.append(run(options, "iod", "dump", target).stdout.count(b"cells") if target.startswith("iod:") else os.stat(target).st_size)
+        t.equal(harness.read(f"{mnt}/kept").split(b"\n")[:-1], model, f"{where}: after rounds")
+        if not target.startswith("iod:"):
+            t.check(sizes[-1] <= 1.5 * sizes[74], f"{where}: {sizes[74]} to {sizes[-1]} bytes")
+        else:
+            t.check(sizes[-1] <= 80, f"{where}: {sizes[-1]} blocks of cells")
+    t.equal(run(options, "check", "--data", target).returncode, 0, f"{where}: check")
+    t.equal(run(options, "defined", "--select", ":,0", where).stdout, b"", f"{where}: what was never written")
+    # What an open file writes as a whole is not replaced below it.
+    with harness.mounted(options.bin, target, "--read-write") as mnt:
+        fd = os.open(f"{mnt}/kept", os.O_WRONLY)
+        t.equal(errno_of(lambda: os.open(f"{mnt}/.h5dir/defined/kept@0,1.values", os.O_WRONLY)), "EBUSY", f"{where}: two views")
+        os.close(fd)
 
 
 def whole_datasets(t, options, folder):

@@ -30,6 +30,8 @@ use std::sync::Arc;
 
 /// Bytes after which a block is complete.
 const BLOCK_BYTES: usize = 256 << 10;
+/// Elements whose cells are looked up at a time.
+const PIECE_ELEMENTS: u64 = 1 << 10;
 /// Number of the block of an attribute, which is stored beside its elements.
 const OWN_BLOCK: u64 = 1;
 
@@ -188,18 +190,41 @@ impl Heap for Recorded<'_> {
 }
 
 impl IodConnector {
+    /// The blocks with the cells of the fill value of a dataset.
+    fn fill_blocks(&self, state: &State, d: &Dataset) -> BTreeSet<u64> {
+        let Fill::Value(fill) = &d.fill.fill else { return BTreeSet::new() };
+        let place = Place::Dataset(d.id);
+        let recorded = Recorded { cells: StateCells { connector: self, state, place: &place }, blocks: RefCell::default() };
+        let element = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes: fill };
+        if let Err(e) = element.exact(&recorded) {
+            tracing::debug!("dataset {}: its fill value cannot be read: {e}", d.id);
+        }
+        recorded.blocks.into_inner()
+    }
+
+    /// The blocks with cells that elements of a dataset or its fill value refer to, and the bytes
+    /// of the exact form of all elements.
+    pub(super) fn used_blocks(&self, state: &State, d: &Dataset) -> Result<(BTreeSet<u64>, u64)> {
+        let place = Place::Dataset(d.id);
+        let recorded = Recorded { cells: StateCells { connector: self, state, place: &place }, blocks: self.fill_blocks(state, d).into() };
+        let (mut at, mut form_bytes) = (0u64, 0u64);
+        while at < d.elements() {
+            let n = d.elements().saturating_sub(at).min(PIECE_ELEMENTS);
+            let mut bytes = vec![0; usize::try_from(n.saturating_mul(d.element_size)).unwrap_or(usize::MAX)];
+            self.chunks.read_elements(state, d, at.saturating_mul(d.element_size), &mut bytes)?;
+            let size = usize::try_from(d.element_size).unwrap_or(usize::MAX).max(1);
+            for element in bytes.chunks_exact(size) {
+                let element = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes: element };
+                form_bytes = form_bytes.saturating_add(element.exact(&recorded)?.len() as u64);
+            }
+            at = at.saturating_add(n);
+        }
+        Ok((recorded.blocks.into_inner(), form_bytes))
+    }
+
     /// Removes the cells of the elements of a dataset; those of its fill value stay.
     pub(super) fn drop_cells(&self, state: &mut State, d: &Dataset) -> Result<()> {
-        let mut kept = BTreeSet::new();
-        if let Fill::Value(fill) = &d.fill.fill {
-            let place = Place::Dataset(d.id);
-            let recorded = Recorded { cells: StateCells { connector: self, state, place: &place }, blocks: RefCell::default() };
-            let element = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes: fill };
-            if let Err(e) = element.exact(&recorded) {
-                tracing::debug!("dataset {}: its fill value cannot be read: {e}", d.id);
-            }
-            kept = recorded.blocks.into_inner();
-        }
+        let kept = self.fill_blocks(state, d);
         let is_kept = |key: &Key| {
             let block = keys::parts(key).and_then(|(_, _, block)| block.try_into().ok());
             block.is_some_and(|block| kept.contains(&u64::from_be_bytes(block)))

@@ -15,6 +15,7 @@ use crate::connector::{DatasetSpec, Datatype, Form, LinkFacts, LinkTarget, NewAt
 use crate::format::message::{comment, times};
 use crate::format::object_header::kind;
 use crate::iod::keys;
+use std::ops::Range;
 
 impl IodConnector {
     /// Runs an operation; one that fails changes nothing.
@@ -134,6 +135,11 @@ impl Edit for IodConnector {
     fn set_elements(&self, id: ObjectId, elements: &NewValue) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| self.put_value(state, id, elements))
+    }
+
+    fn set_elements_of(&self, id: ObjectId, elements: &[Range<u64>], values: &NewValue) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.put_elements_of(state, id, elements, values))
     }
 
     fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()> {

@@ -51,6 +51,7 @@ mod decoding_tests;
 mod derived;
 mod diff;
 mod edit;
+mod elements_of;
 mod extent;
 mod external;
 mod following;

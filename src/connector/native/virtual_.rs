@@ -8,7 +8,7 @@ use super::object::Object;
 use super::traverse;
 use super::{NativeConnector, OpenDataset};
 use crate::base::locks::Mutex;
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::dataset::environment::RawFiles;
 use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener};
@@ -152,6 +152,11 @@ impl Source for DatasetSource {
 
     fn datatype_bytes(&self) -> Vec<u8> {
         self.inner().datatype.to_bytes()
+    }
+
+    fn place(&self) -> (u32, Address) {
+        let ObjectId { file, address } = self.inner().id;
+        (file, address)
     }
 
     fn heap(&self) -> Option<Arc<Store>> {

@@ -334,11 +334,24 @@ pub struct CopyUnit {
     pub(crate) chunks: u64,
 }
 
-/// Access to variable-length elements that lie in other datasets.
+/// Called with the place of a source (number of the file, address of the object header) and an
+/// offset of it, and what is to be written there.
+pub type PutSource<'p> = &'p mut dyn FnMut((u32, Address), u64, &[u8]) -> Result<()>;
+
+/// Access to elements that lie in other datasets.
 pub trait Mapped: Send + Sync {
     /// Visits the mapped elements of `elements`: number, stored bytes, and the file whose global
     /// heap they refer to. Unmapped elements have the fill value.
     fn variable(&self, elements: Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()>;
+
+    /// Visits the sources of the bytes in `range`: the place of a source, and the range of its
+    /// bytes. Errors: `EPERM` if an element has no source, `EOPNOTSUPP` if a source has a type
+    /// without conversion, [`Error::Missing`] if a source is missing.
+    fn sources(&self, range: Range<u64>, visit: &mut dyn FnMut((u32, Address), Range<u64>) -> Result<()>) -> Result<()>;
+
+    /// Calls `put` with what each source gets of `bytes`, those of the dataset from `offset` on.
+    /// Errors: `ERANGE` if a source has a type without one of the values.
+    fn write(&self, offset: u64, bytes: &[u8], put: PutSource<'_>) -> Result<()>;
 }
 
 /// Access to the stored (filtered) form of chunks.

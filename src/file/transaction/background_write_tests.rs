@@ -2,8 +2,8 @@
 
 use super::tests::{begun_with, bytes, commit};
 use super::*;
-use crate::file::Status;
 use crate::file::memory::GrowingFile;
+use crate::file::{FileDriver, Status};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// A file that holds long writes until the test lets them succeed or fail.

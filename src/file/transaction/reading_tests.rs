@@ -2,8 +2,8 @@
 
 use super::tests::{begun_with, bytes, commit};
 use super::*;
-use crate::file::Status;
 use crate::file::memory::GrowingFile;
+use crate::file::{FileDriver, Status};
 use std::sync::OnceLock;
 
 /// What happens when the file was read, before the reader gets its bytes.

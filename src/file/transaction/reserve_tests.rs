@@ -2,9 +2,9 @@
 
 use super::tests::{begun_with, bytes, commit};
 use super::*;
-use crate::file::Status;
 use crate::file::commit::Root;
 use crate::file::memory::GrowingFile;
+use crate::file::{FileDriver, Status};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 

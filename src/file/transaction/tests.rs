@@ -1,6 +1,7 @@
 //! Bytes in memory, the order of writes, and rollback.
 
 use super::*;
+use crate::file::FileDriver;
 use crate::file::commit::Root;
 use crate::file::fault::{Fault, FaultyFile, Plan, UNSURE, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};

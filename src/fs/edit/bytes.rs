@@ -7,7 +7,7 @@ use crate::fs::changes::ChangeLog;
 use crate::fs::done::{ALL_PAGES, Invalidate};
 use crate::fs::mounted::Mounted;
 use crate::fs::namespace::Node;
-use crate::fs::open_files::{OpenFile, OpenFiles, check_writable, note_gap, padded_end};
+use crate::fs::open_files::{Holder, OpenFile, OpenFiles, check_writable, note_gap, padded_end};
 use crate::fs::page_guard::{PageGuard, WriteCall};
 use crate::fs::types::{Errno, FsResult, Handle, OpenMode};
 use crate::fs::views::{EditView, Effects, Host};
@@ -45,12 +45,7 @@ impl ByteEditor {
                 }
                 self.write_buffered(view, node, offset, data, mode)?
             }
-            None => self.write_guarded(
-                node,
-                WriteCall { file: holder.handle, offset, len: data.len() as u64, bypasses: holder.bypasses },
-                data,
-                mode,
-            )?,
+            None => self.write_guarded(holder, offset, data, mode)?,
         };
         if view.is_none() && !mode.written_back {
             let guard = PageGuard::of(node.clone());
@@ -70,12 +65,17 @@ impl ByteEditor {
         view.write(&cx, node, offset, data)
     }
 
-    fn write_guarded(&self, node: &Node, call: WriteCall, data: &[u8], mode: OpenMode) -> FsResult<Effects> {
+    fn write_guarded(&self, holder: &Holder, offset: u64, data: &[u8], mode: OpenMode) -> FsResult<Effects> {
+        let node = &*holder.node;
+        let call = WriteCall { file: holder.handle, offset, len: data.len() as u64, bypasses: holder.bypasses };
         check_writable(&self.mounted, node)?;
         let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
         let cx = self.mounted.context();
+        if !mode.written_back {
+            holder.end.begin(node, || self.changes.size(node.item.mapped_dataset()?));
+        }
         // A page of a mapping holds elements besides those that were stored to it.
-        let known = node.item.mapped_dataset().filter(|id| mode.written_back && self.mounted.has_undefined_elements(*id));
+        let known = node.item.mapped_dataset().filter(|id| mode.written_back && self.mounted.has_unwritten_elements(*id));
         let mut effects = Effects::default();
         let mut write = |at: u64, data: &[u8]| {
             let parts = match known {
@@ -95,8 +95,14 @@ impl ByteEditor {
                 let room = usize::try_from(view.size(&cx, node)?.saturating_sub(call.offset)).unwrap_or(usize::MAX);
                 node.writes.write_back(call.offset, data.get(..room).unwrap_or(data), write)?;
             }
-            OpenMode { append: true, .. } => node.writes.append(call, || view.size(&cx, node), |at| write(at, data))?,
-            _ => node.writes.overwrite(call, |at| write(at, data))?,
+            OpenMode { append: true, .. } => {
+                let mut written = |at: u64| write(at, data).map(|()| holder.end.wrote(at.saturating_add(data.len() as u64)));
+                node.writes.append(call, || view.size(&cx, node), &mut written)?;
+            }
+            _ => {
+                node.writes.overwrite(call, |at| write(at, data))?;
+                holder.end.wrote(offset.saturating_add(data.len() as u64));
+            }
         }
         Ok(effects)
     }
@@ -128,6 +134,7 @@ impl ByteEditor {
         check_writable(&self.mounted, node)?;
         let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
         let effects = view.resize(&self.mounted.context(), node, size)?;
+        node.set_size.set(Some(size));
         self.changes.record(effects, invalidate);
         Ok(())
     }
@@ -168,6 +175,7 @@ impl ByteEditor {
         if end > before && !keep_size {
             // First: where the size is refused nothing is done.
             edit.set_size(id, end).map_err(failed)?;
+            node.set_size.set(Some(end));
             grown = size()?;
             note_gap(&file, padded, grown, invalidate);
         }
@@ -202,10 +210,13 @@ impl ByteEditor {
         let source = source.item.writable().filter(|view| view.maps_ranges()).and_then(|_| source.item.dataset()).ok_or(unsupported)?;
         let id = self.mapped_dataset(&file.holder.as_ref().ok_or(unsupported)?.node)?;
         let end = self.padded_end(&file);
+        let holder = file.holder.as_ref().ok_or(unsupported)?;
+        holder.end.begin(&holder.node, || self.changes.size(id));
         let n = edit.copy_range().ok_or(unsupported)?.copy_range((source, from.1), (id, to.1), len).map_err(|e| match &e {
             Error::Refused { errno: libc::EOPNOTSUPP, .. } => unsupported,
             _ => self.mounted.refused(Some(id), &e),
         })?;
+        holder.end.wrote(to.1.saturating_add(n));
         note_gap(&file, end, to.1, invalidate);
         file.note_written();
         self.changes.changed(&[id], invalidate);

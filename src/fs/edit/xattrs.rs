@@ -66,6 +66,7 @@ impl XattrEditor {
             self.changes.kind_changed(id, invalidate);
         }
         if xattr::is_fact(name) {
+            node.set_size.set(None);
             invalidate.attributes.push(node.ino);
             // Elements that became undefined, or their fill value, read otherwise.
             // With another extent they are elsewhere.

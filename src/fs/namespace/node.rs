@@ -8,6 +8,7 @@
 use crate::base::locks::RwLock;
 use crate::connector::ObjectId;
 use crate::fs::page_guard::{GuardedNode, Writes};
+use crate::fs::set_size::SetSize;
 use crate::fs::types::Ino;
 use crate::fs::views::{Child, Inode, Item};
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct Node {
     padded: AtomicU64,
     /// Writes to it.
     pub writes: Writes,
+    /// The size that was set last.
+    pub set_size: SetSize,
     /// State of the container in which it was found.
     pub state: u64,
     /// State of the container in which it was opened last.
@@ -66,7 +69,7 @@ impl Node {
     }
 
     pub(super) fn at(ino: Ino, item: Item, place: NodePlace, greatest: u64, state: u64) -> Node {
-        let (refs, gone, opens, padded, writes) = Default::default();
+        let (refs, gone, opens, padded, writes, set_size) = Default::default();
         Node {
             ino,
             item,
@@ -77,6 +80,7 @@ impl Node {
             opens,
             padded,
             writes,
+            set_size,
             state,
             opened_in: AtomicU64::new(u64::MAX),
         }

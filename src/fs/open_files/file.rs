@@ -1,5 +1,6 @@
 //! An open file.
 
+use super::ends::WrittenEnd;
 use crate::connector::ObjectId;
 use crate::fs::namespace::Node;
 use crate::fs::types::Handle;
@@ -19,6 +20,8 @@ pub struct Holder {
     pub writes: bool,
     /// Bypasses the page cache (FOPEN_DIRECT_IO).
     pub bypasses: bool,
+    /// Where the bytes end that were written.
+    pub end: WrittenEnd,
 }
 
 /// An open file.

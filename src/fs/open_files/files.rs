@@ -1,5 +1,6 @@
 //! The table of open files: opens, finds and closes them.
 
+use super::ends::WrittenEnd;
 use super::file::{Holder, OpenFile};
 use super::view_writers::ViewWriters;
 use crate::base::escape::escaped;
@@ -78,7 +79,8 @@ impl OpenFiles {
             let id = node.item.owner.filter(|id| id.is_own());
             id.into_iter().for_each(|id| edit.hold(id));
             self.namespace.opened(node);
-            holder = Some(Holder { handle, node: node.clone(), id, writes: mode.write, bypasses });
+            let end = WrittenEnd::new(node);
+            holder = Some(Holder { handle, node: node.clone(), id, writes: mode.write, bypasses, end });
         }
         self.files.write().insert(handle.0, Arc::new(OpenFile::new(bytes, state, holder)));
         // Pages of another state are dropped, should they have come after the kernel was notified

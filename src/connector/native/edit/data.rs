@@ -61,6 +61,9 @@ impl Change<'_> {
     pub(super) fn put_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
+        if d.layout().mapped().is_some() {
+            return if end > d.bytes.size { self.resize(&d, end) } else { self.write_through(&d, offset, bytes) };
+        }
         if self.write_small(&d, offset, bytes)? {
             return Ok(());
         }
@@ -161,6 +164,9 @@ impl Change<'_> {
         let refuse = |reason: &'static str| Err(Error::refused(errno, reason));
         if d.space.extent != Extent::Simple || d.space.dims.is_empty() {
             return refuse("a dataset without dimensions has one size");
+        }
+        if d.layout().mapped().is_some() {
+            return refuse("a virtual dataset has the size that its sources make; its elements can be overwritten");
         }
         if !d.layout().resizes() {
             return refuse("only chunked datasets change their size; overwrite bytes in place, as 'dd conv=notrunc' does");

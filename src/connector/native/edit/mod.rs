@@ -68,6 +68,7 @@ mod small_tests;
 mod swmr;
 #[cfg(test)]
 mod swmr_tests;
+mod through;
 #[cfg(test)]
 mod times_tests;
 mod write_errors;
@@ -126,6 +127,8 @@ pub struct Editing {
     unshaped_failed: AtomicBool,
     /// The compaction of the log that continues when the container is idle.
     compaction: log_compact::IdleCompaction,
+    /// Sources that were written through virtual datasets.
+    written_through: through::WrittenThrough,
     /// The permitted changes, if this is a SWMR writer.
     pub(super) swmr: OnceLock<Restricted>,
 }

@@ -251,6 +251,7 @@ impl Edit for NativeConnector {
         if usage.holds > 0 {
             return;
         }
+        e.forget_written_through(id);
         e.objects.change_pending(id, |p| {
             p.refused = None;
             p.newlines = None;
@@ -267,7 +268,11 @@ impl Edit for NativeConnector {
     }
 
     fn write_error(&self, id: ObjectId) -> Result<()> {
-        self.editing.as_ref().map_or(Ok(()), |e| e.report_write_error(id))
+        self.editing.as_ref().map_or(Ok(()), |e| e.report_write_error(id).and_then(|()| e.report_source_error(id)))
+    }
+
+    fn take_written_through(&self, id: ObjectId) -> Vec<ObjectId> {
+        self.editing.as_ref().map_or_else(Vec::new, |editing| editing.take_written_through(id))
     }
 
     fn await_turn(&self) {

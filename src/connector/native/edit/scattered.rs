@@ -73,6 +73,9 @@ impl Change<'_> {
     /// Sets elements of variable length, and frees the parts of those before.
     pub(super) fn set_elements_of(&self, id: ObjectId, elements: &[Range<u64>], values: &NewValue) -> Result<()> {
         let d = self.writable_dataset(id)?;
+        if d.layout().mapped().is_some() {
+            return Err(Error::refused(libc::EPERM, "elements of variable length are written to the sources of a virtual dataset"));
+        }
         if self.editing.objects.pending(id, |p| p.rewrite.is_some()) == Some(true) {
             return Err(Error::refused(libc::EBUSY, "the dataset is being written through an open file"));
         }

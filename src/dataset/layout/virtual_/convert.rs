@@ -4,6 +4,8 @@
 //! Supported are equal types, and conversion between integers and IEEE floats of whole bytes
 //! (H5Tconv: values out of range saturate, fractions are truncated; integers of equal size that
 //! differ in byte order keep their bits even if the signedness differs).
+//!
+//! A value is written only if it reads back as the same value.
 
 use super::dataset::{Segment, Source};
 use crate::base::{Address, Error, Result};
@@ -129,6 +131,24 @@ impl Transfer {
             }
             _ => Err(Error::unsupported("virtual dataset", Address::UNDEF, "a source has another datatype")),
         }
+    }
+
+    /// Appends the stored form of `value`, an element of the virtual dataset, to `stored`. Errors:
+    /// `ERANGE` if it would read back as another value.
+    pub(super) fn store(&self, value: &[u8], stored: &mut Vec<u8>) -> Result<()> {
+        let Transfer::Convert { from, to } = self else {
+            stored.extend_from_slice(value);
+            return Ok(());
+        };
+        let put = from.put(to.get(value), to);
+        let there = put.get(..from.size).unwrap_or_default();
+        let back = to.put(from.get(there), from);
+        let is_nan = |n: &Number, raw: &[u8]| n.float && n.get(raw).1.is_nan();
+        if back.get(..to.size) != Some(value) && !(is_nan(to, value) && is_nan(from, there)) {
+            return Err(Error::refused(libc::ERANGE, "a source of the virtual dataset has a type without this value"));
+        }
+        stored.extend_from_slice(there);
+        Ok(())
     }
 }
 
@@ -261,3 +281,30 @@ impl<'b> Gather<'b> {
 }
 
 type Range = std::ops::Range<usize>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn number(float: bool, size: usize) -> Number {
+        Number { float, signed: true, big_endian: false, size }
+    }
+
+    fn stored(virtual_: Number, source: Number, value: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        Transfer::Convert { from: source, to: virtual_ }.store(value, &mut out).is_ok().then_some(out)
+    }
+
+    #[test]
+    fn values_that_would_read_back_as_others_are_not_stored() {
+        let (double, float, int) = (number(true, 8), number(true, 4), number(false, 4));
+        assert_eq!(stored(double, float, &0.5f64.to_le_bytes()), Some(0.5f32.to_le_bytes().to_vec()));
+        assert_eq!(stored(double, float, &0.1f64.to_le_bytes()), None);
+        assert_eq!(stored(double, int, &(-7f64).to_le_bytes()), Some((-7i32).to_le_bytes().to_vec()));
+        assert_eq!(stored(double, int, &0.5f64.to_le_bytes()), None);
+        assert_eq!(stored(double, int, &1e300f64.to_le_bytes()), None);
+        assert_eq!(stored(double, int, &f64::NAN.to_le_bytes()), None);
+        assert!(stored(double, float, &f64::NAN.to_le_bytes()).is_some());
+        assert_eq!(stored(int, number(false, 1), &200i32.to_le_bytes()), None);
+    }
+}

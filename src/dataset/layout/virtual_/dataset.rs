@@ -21,6 +21,9 @@ pub(crate) trait SourceOpener {
     fn open(&self, file: &[u8], dataset: &[u8]) -> Result<Option<Arc<dyn Source>>>;
 }
 
+/// Number of a file of the container, and the address of an object header in it.
+pub(crate) type Place = (u32, Address);
+
 /// A source dataset.
 pub(crate) trait Source: Send + Sync {
     /// The extent; empty for a scalar.
@@ -32,6 +35,8 @@ pub(crate) trait Source: Send + Sync {
     fn datatype_bytes(&self) -> Vec<u8>;
     /// Fills `buf` with raw data from `byte_offset` of the row-major extent.
     fn read(&self, reads: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// Where it is: number of the file in the container, address of the object header.
+    fn place(&self) -> Place;
     /// The file whose global heap contains the variable-length elements; `None` if there are
     /// several.
     fn heap(&self) -> Option<Arc<Store>> {

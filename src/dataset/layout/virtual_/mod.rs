@@ -15,6 +15,7 @@ mod read;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub(super) use create::Create;
 pub(crate) use dataset::{Source, SourceOpener};

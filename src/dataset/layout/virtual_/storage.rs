@@ -2,6 +2,7 @@
 
 use super::dataset::{Description as Stored, SourceOpener, VirtualDataset};
 use super::read::MissingPolicy;
+use super::write::NewBytes;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::NewLayout;
 use crate::dataset::elsewhere::{Elsewhere, decoded};
@@ -9,11 +10,12 @@ use crate::dataset::environment::Environment;
 use crate::dataset::layout::contiguous;
 use crate::dataset::layout::parts::Parts;
 use crate::dataset::layout::source_reads::{SourceBytes, SourceReads};
-use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Mapped, Operation, Progress, Written};
+use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Mapped, Operation, Progress, PutSource, Written};
 use crate::format::message::data_layout::Layout as Class;
 use crate::format::virtual_mapping::VirtualMappings;
 use crate::meta::{Store, extent};
 use crate::structures::global_heap;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -120,7 +122,49 @@ impl Layout for Virtual {
     }
 }
 
+impl Virtual {
+    /// The bytes `bytes` from `offset` on with the elements that they are a part of, which are read
+    /// where a source has another type.
+    fn with_elements<'b>(&self, offset: u64, bytes: &'b [u8]) -> Result<NewBytes<'b>> {
+        let (size, len) = (self.dataset.element_size().max(1), bytes.len() as u64);
+        let elements = self.dataset.elements_of(offset, len);
+        let start = elements.start.saturating_mul(size);
+        let whole = elements.end.saturating_sub(elements.start).saturating_mul(size);
+        let as_they_are = NewBytes { offset, bytes, elements: Cow::Borrowed(bytes) };
+        if whole == len {
+            return Ok(as_they_are);
+        }
+        let mut converts = false;
+        self.dataset.check_covered(&*self.sources, &self.shape, elements, &mut |source, _| {
+            converts |= self.dataset.converts(source)?;
+            Ok(())
+        })?;
+        if !converts {
+            return Ok(as_they_are);
+        }
+        // At most two elements more than `bytes`.
+        let mut all = vec![0; usize::try_from(whole).unwrap_or(0)];
+        let reads = SourceBytes::of_read(whole);
+        self.dataset.read(&*self.sources, SourceReads::new(&reads).nested()?, &self.shape, start, &mut all, self.missing)?;
+        let at = usize::try_from(offset.saturating_sub(start)).unwrap_or(usize::MAX);
+        if let Some(part) = all.get_mut(at..at.saturating_add(bytes.len())) {
+            part.copy_from_slice(bytes);
+        }
+        Ok(NewBytes { offset, bytes, elements: Cow::Owned(all) })
+    }
+}
+
 impl Mapped for Virtual {
+    fn sources(&self, range: Range<u64>, visit: &mut dyn FnMut((u32, Address), Range<u64>) -> Result<()>) -> Result<()> {
+        let elements = self.dataset.elements_of(range.start, range.end.saturating_sub(range.start));
+        self.dataset.check_covered(&*self.sources, &self.shape, elements, &mut |source, part| visit(source.place(), part))
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], put: PutSource<'_>) -> Result<()> {
+        let new = self.with_elements(offset, bytes)?;
+        self.dataset.write(&*self.sources, &self.shape, &new, &mut |source, at, bytes| put(source.place(), at, bytes))
+    }
+
     fn variable(&self, elements: Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()> {
         let size = self.dataset.element_size();
         let len = usize::try_from(size).unwrap_or(usize::MAX);

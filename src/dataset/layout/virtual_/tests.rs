@@ -37,6 +37,10 @@ impl Source for Memory {
         self.datatype.clone()
     }
 
+    fn place(&self) -> Place {
+        (0, Address(0))
+    }
+
     fn read(&self, _: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let from = byte_offset as usize;
