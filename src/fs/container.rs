@@ -138,7 +138,7 @@ impl ContainerFs {
             ownership::set(&self.mounted, &self.changes, node, &self.stat.attr(node), changes, invalidate)?;
         }
         if let Some(size) = changes.size {
-            self.bytes.resize(node, size, invalidate)?;
+            self.bytes.resize(node, size, changes.by_path, invalidate)?;
         }
         if (changes.mtime.is_some() || changes.atime.is_some())
             && let Some(id) = node.item.object().filter(|_| node.item.writable().is_some())

@@ -152,6 +152,8 @@ pub struct Opened {
 pub struct Changes {
     /// Size, bytes.
     pub size: Option<u64>,
+    /// No open file sets the size: it is `truncate(2)`, or `open(2)` with `O_TRUNC`.
+    pub by_path: bool,
     /// Last change of content.
     pub mtime: Option<SystemTime>,
     /// Last access.

@@ -388,7 +388,7 @@ impl Filesystem for Adapter {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
+        fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -396,7 +396,8 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let clears_set_id = size.is_some() && clears_set_id(req);
-        let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid, clears_set_id };
+        let changes =
+            Changes { size, by_path: fh.is_none(), mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid, clears_set_id };
         self.serve(RequestKind::Change, move |served| match served.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
             Ok(attr) => reply.attr(&served.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),

@@ -71,9 +71,6 @@ impl ByteEditor {
         check_writable(&self.mounted, node)?;
         let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
         let cx = self.mounted.context();
-        if !mode.written_back {
-            holder.end.begin(node, || self.changes.size(node.item.mapped_dataset()?));
-        }
         // A page of a mapping holds elements besides those that were stored to it.
         let known = node.item.mapped_dataset().filter(|id| mode.written_back && self.mounted.has_unwritten_elements(*id));
         let mut effects = Effects::default();
@@ -96,12 +93,12 @@ impl ByteEditor {
                 node.writes.write_back(call.offset, data.get(..room).unwrap_or(data), write)?;
             }
             OpenMode { append: true, .. } => {
-                let mut written = |at: u64| write(at, data).map(|()| holder.end.wrote(at.saturating_add(data.len() as u64)));
+                let mut written = |at: u64| write(at, data).map(|()| holder.end.wrote(node, at.saturating_add(data.len() as u64)));
                 node.writes.append(call, || view.size(&cx, node), &mut written)?;
             }
             _ => {
                 node.writes.overwrite(call, |at| write(at, data))?;
-                holder.end.wrote(offset.saturating_add(data.len() as u64));
+                holder.end.wrote(node, offset.saturating_add(data.len() as u64));
             }
         }
         Ok(effects)
@@ -125,8 +122,8 @@ impl ByteEditor {
         Ok(differing_elements(&old, data, offset, size))
     }
 
-    /// Sets the size of `node`.
-    pub fn resize(&self, node: &Node, size: u64, invalidate: &mut Invalidate) -> FsResult<()> {
+    /// Sets the size of `node`; `by_path`: see [`Changes`].
+    pub fn resize(&self, node: &Node, size: u64, by_path: bool, invalidate: &mut Invalidate) -> FsResult<()> {
         self.files.view_writers.check(node)?;
         if node.item.is_directory() {
             return Err(Errno(libc::EISDIR));
@@ -134,7 +131,11 @@ impl ByteEditor {
         check_writable(&self.mounted, node)?;
         let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
         let effects = view.resize(&self.mounted.context(), node, size)?;
-        node.set_size.set(Some(size));
+        if by_path && size == 0 {
+            node.set_size.clear();
+        } else {
+            node.set_size.set(Some(size));
+        }
         self.changes.record(effects, invalidate);
         Ok(())
     }
@@ -211,12 +212,11 @@ impl ByteEditor {
         let id = self.mapped_dataset(&file.holder.as_ref().ok_or(unsupported)?.node)?;
         let end = self.padded_end(&file);
         let holder = file.holder.as_ref().ok_or(unsupported)?;
-        holder.end.begin(&holder.node, || self.changes.size(id));
         let n = edit.copy_range().ok_or(unsupported)?.copy_range((source, from.1), (id, to.1), len).map_err(|e| match &e {
             Error::Refused { errno: libc::EOPNOTSUPP, .. } => unsupported,
             _ => self.mounted.refused(Some(id), &e),
         })?;
-        holder.end.wrote(to.1.saturating_add(n));
+        holder.end.wrote(&holder.node, to.1.saturating_add(n));
         note_gap(&file, end, to.1, invalidate);
         file.note_written();
         self.changes.changed(&[id], invalidate);

@@ -1,14 +1,16 @@
-//! Where the bytes end that a program makes a file of.
+//! Where the bytes end of a file that a program overwrites as a whole: `cp text d.h5:/frames`.
 //!
 //! A dataset has whole rows of its first dimension, so that the rest of a row that a write extends
-//! the file into gets the fill value. Pieces of a row that follow one another fill it. If the last
-//! one does not, the program has made a file of another size than it wrote, which closing the file
-//! reports.
+//! the file into gets the fill value. Pieces of a row that follow one another fill it. A program
+//! that emptied the file by `O_TRUNC`, and whose bytes then end within a row, has made a file of
+//! another size than it wrote, which closing the file reports. Other writes past the end are those
+//! of programs that know what they do.
 
 use crate::base::Error;
 use crate::base::locks::Mutex;
 use crate::fs::mounted::Mounted;
 use crate::fs::namespace::Node;
+use crate::fs::set_size::Sizes;
 use crate::fs::types::FsResult;
 use crate::fs::views::Host;
 
@@ -18,59 +20,38 @@ pub struct WrittenEnd(Mutex<State>);
 
 #[derive(Debug, Clone, Copy)]
 struct State {
-    /// Count of [`Node::set_size`] when the file was opened.
+    /// How often the file had been emptied ([`Sizes::cleared`]) when it was opened.
     opened: u64,
-    /// Bytes were written.
-    wrote: bool,
-    /// The writes since the size was set last.
-    reach: Option<Reach>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Reach {
-    /// Count of [`Node::set_size`].
+    /// What the first write found.
+    first: Option<Sizes>,
+    /// How often a size had been set when `end` was noted.
     count: u64,
-    /// Size of the dataset before them, bytes.
-    before: u64,
-    /// Offset at which the farthest one ends.
+    /// Offset at which the farthest write since then ends.
     end: u64,
 }
 
 impl WrittenEnd {
     /// Of a file of `node` that is opened.
     pub fn new(node: &Node) -> Self {
-        WrittenEnd(Mutex::new(State { opened: node.set_size.get().0, wrote: false, reach: None }))
+        WrittenEnd(Mutex::new(State { opened: node.set_size.get().cleared, first: None, count: 0, end: 0 }))
     }
 
-    /// Called before a write: calls `size` for the size of the dataset if it is the first one since
-    /// the size was set. `None`: it is no dataset.
-    pub fn begin(&self, node: &Node, size: impl FnOnce() -> Option<u64>) {
-        let count = node.set_size.get().0;
-        if self.0.lock().reach.is_none_or(|reach| reach.count != count) {
-            let before = size().unwrap_or(u64::MAX);
-            self.0.lock().reach = Some(Reach { count, before, end: 0 });
-        }
-    }
-
-    /// Notes a write that ended at `end`.
-    pub fn wrote(&self, end: u64) {
+    /// Notes a write to `node` that ended at `end`.
+    pub fn wrote(&self, node: &Node, end: u64) {
+        let sizes = node.set_size.get();
         let mut state = self.0.lock();
-        state.wrote = true;
-        if let Some(reach) = &mut state.reach {
-            reach.end = reach.end.max(end);
-        }
+        state.first.get_or_insert(sizes);
+        let before = if state.count == sizes.count { state.end } else { 0 };
+        (state.count, state.end) = (sizes.count, before.max(end));
     }
 
-    /// Where the file ends for the program, if it wrote to it and set its size or extended it.
+    /// Where the file ends for the program, if it overwrote it.
     fn end(&self, node: &Node) -> Option<u64> {
-        let (State { opened, wrote, reach }, (count, set)) = (*self.0.lock(), node.set_size.get());
-        let reach = reach.filter(|reach| reach.count == count);
-        let set = set.filter(|_| count != opened);
-        match (set, reach) {
-            _ if !wrote => None,
-            (Some(set), reach) => Some(reach.map_or(set, |reach| reach.end.max(set))),
-            (None, reach) => reach.filter(|reach| reach.end > reach.before).map(|reach| reach.end),
-        }
+        let (State { opened, first, count, end }, now) = (*self.0.lock(), node.set_size.get());
+        // Emptied between the opening and the first write, and not since.
+        let first = first.filter(|first| first.cleared != opened && first.cleared == now.cleared);
+        let last = first.and(now.last)?;
+        Some(if count == now.count { end.max(last) } else { last })
     }
 
     /// Errors: `EINVAL`, the program made the file end within a row or an element.
