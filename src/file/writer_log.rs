@@ -7,7 +7,7 @@ use super::directory::{Directory, Entry};
 use super::host_file::HostFile;
 use super::journal_path::rejection;
 use super::posix::PosixFile;
-use super::{FileDriver, Identity};
+use super::{FileDriver, Identity, read_all};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use std::ffi::{OsStr, OsString};
@@ -19,6 +19,8 @@ pub const WRITERS_MAX: u32 = 1024;
 const INFIX: &str = ".log.";
 /// Permission bits of a file that its users may read and write.
 const MODE: u32 = 0o666;
+/// Bytes by which a run file is known, at least.
+const BEGINNING_BYTES: usize = 64;
 
 /// The places of run files beside an HDF5 file.
 #[derive(Debug, Clone)]
@@ -34,6 +36,14 @@ pub fn name_of(name: &OsStr, writer: u32) -> OsString {
     let mut own = name.to_owned();
     own.push(format!("{INFIX}{writer}"));
     own
+}
+
+/// The first bytes of `file`.
+pub fn beginning(file: &PosixFile) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; BEGINNING_BYTES];
+    let len = read_all(file, &mut bytes, 0)?;
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 impl WriterLogs {
@@ -59,16 +69,19 @@ impl WriterLogs {
         }
     }
 
-    /// Numbers and files of all writers, ascending, open for reading. Errors: also a file that
-    /// another user may have made.
-    pub fn all(&self) -> io::Result<Vec<(u32, PosixFile)>> {
+    /// Numbers and files of all writers, ascending, open for reading: the files of such names whose
+    /// first bytes `is_own` accepts. Errors: also one of these that another user may have made.
+    pub fn all(&self, is_own: fn(&[u8]) -> bool) -> io::Result<Vec<(u32, PosixFile)>> {
         let mut found = Vec::new();
         for writer in 1..=WRITERS_MAX {
             let name = self.name(writer);
-            if self.directory.entry(&name)?.is_none() {
+            if !self.directory.entry(&name)?.is_some_and(|entry| entry.is_regular()) {
                 continue;
             }
             let file = PosixFile::from_file(self.directory.open_file(&name, OFlag::O_RDONLY, Mode::empty())?)?;
+            if !is_own(&beginning(&file)?) {
+                continue;
+            }
             self.check(writer, &file)?;
             found.push((writer, file));
         }

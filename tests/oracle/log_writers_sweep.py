@@ -364,6 +364,40 @@ def damaged(t, binary, path, what, place, text=""):
     t.check(done.returncode == 1 and "writer" in done.stdout + done.stderr, f"{what}: check: {done.returncode} {done.stdout}{done.stderr}")
 
 
+def foreign(t, binary, place):
+    """Files of other programs with the names of run files, as logs that were rotated have: nobody joins, changes or removes them."""
+    path = os.path.join(place, "foreign.h5")
+    make(binary, path)
+    others = {1: b"2026-11-27 a line\n", 2: b"a longer line of a log\n" * 9, 3: b"", 4: bytes(500), 5: b"H5DLOG"}
+    for number, content in others.items():
+        with open(f"{path}.log.{number}", "wb") as f:
+            f.write(content)
+    os.symlink("/etc/hostname", path + ".log.6")
+    os.mkdir(path + ".log.7")
+    os.chmod(path + ".log.1", 0o666)
+    model = np.zeros(0, "u1")
+    with harness.mounted(binary, path, "--read-write") as point:
+        with open(f"{point}/grid", "r+b") as f:
+            f.write(b"\1\0\0\0")
+        model = harness.read(f"{point}/grid")
+    writer = Writer(binary, path, 9)
+    os.pwrite(writer.open["grid"], b"\2\0\0\0", 4)
+    writer.unmount()
+    mnt = os.path.join(place, "mnt")
+    os.makedirs(mnt, exist_ok=True)
+    for number in (1, 2, 4, 5):
+        done = run(binary, "mount", "--log-writer", str(number), path, mnt)
+        t.check(done.returncode != 0 and (number == 1 or "another file" in done.stderr), f"log writer {number}: {done.returncode} {done.stderr}")
+        if done.returncode == 0:
+            run(binary, "umount", mnt)
+    with harness.mounted(binary, path, "--read-write") as point:
+        t.equal(harness.read(f"{point}/grid"), model[:4] + b"\2\0\0\0" + model[8:], "the run file of writer 9 is joined")
+    for number, content in others.items():
+        t.equal(harness.read(f"{path}.log.{number}"), content, f"another file with the name of run file {number}")
+    t.equal([os.path.islink(path + ".log.6"), os.path.isdir(path + ".log.7"), os.path.exists(path + ".log.9")], [True, True, False], "what there is")
+    t.equal(run(binary, "check", path).returncode, 0, "check beside other files")
+
+
 def damage(t, binary, place, rnd):
     """Damaged run files: refused, or cut at the damage; bounded in memory."""
     path = os.path.join(place, "damage.h5")
@@ -490,6 +524,7 @@ def main():
         kills(t, options.bin, place, rnd)
         killed_joins(t, options.bin, place, rnd)
         joined_once(t, options.bin, place)
+        foreign(t, options.bin, place)
         damage(t, options.bin, place, rnd)
         full_disk(t, options.bin, place)
         rounds(t, options.bin, place)

@@ -1,7 +1,7 @@
 //! An open container: its state, and caches of what never changes.
 
 use super::beside::{Following, Siblings, Trees};
-use super::chunks::ChunkReader;
+use super::chunk_reader::ChunkReader;
 use super::derived::Derived;
 use super::external::External;
 use super::original_sources::OriginalSources;

@@ -1,6 +1,7 @@
 //! Chunks of an open container, with caches; reading elements.
 
 use super::access::{IodConnector, Running};
+use super::chunk_reader::ChunkReader;
 use super::coalesce::groups_to_decode;
 use super::dataset::Dataset;
 use super::decoding::{Decoded, HELD_BYTES, chunk_key, permit};
@@ -11,42 +12,15 @@ use crate::dataset::chunk::cache::Found;
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
-use crate::dataset::environment::Environment;
-use crate::iod::{Cell, Container, Data, Extent};
+use crate::iod::{Cell, Data, Extent};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 /// Rows of chunks in one slice of a request.
 const SLICE_ROWS: u64 = 16384;
 /// Threads that read ahead, at most.
 const READERS_AHEAD_MAX: usize = 16;
 
-/// Reads chunks of a container, which lie at extents that never change, by the chunk cache.
-pub(super) struct ChunkReader {
-    /// Has the stored bytes.
-    pub container: Arc<Container>,
-    /// Has the chunk cache; memory, temporary files and threads for decoding.
-    pub env: Arc<Environment>,
-    /// Threads that read ahead.
-    ahead: Arc<AtomicUsize>,
-}
-
 impl ChunkReader {
-    /// Reads chunks of `container` into the cache of `env`.
-    pub fn new(container: Arc<Container>, env: Arc<Environment>) -> Arc<ChunkReader> {
-        Arc::new(ChunkReader { container, env, ahead: Arc::default() })
-    }
-
-    /// Reads chunks of another container with the same means.
-    pub fn of(&self, container: Arc<Container>) -> Arc<ChunkReader> {
-        Arc::new(ChunkReader { container, env: self.env.clone(), ahead: self.ahead.clone() })
-    }
-
-    /// Bytes that are read ahead of a sequential reader: an eighth of the cache.
-    pub(super) fn ahead_bytes(&self) -> u64 {
-        (self.env.cache.budget() / 8).clamp(1 << 20, 32 << 20)
-    }
-
     /// A chunk in a cell, decoded in memory. Errors: it is too large for the memory.
     pub(super) fn image(&self, d: &Dataset, cell: &Cell) -> Result<Decoded> {
         self.check_whole(d, cell.len())?;

@@ -1,6 +1,6 @@
 //! Chunks near each other in a pack are fetched by one request.
 
-use super::chunks::ChunkReader;
+use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
 use super::decoding::{HELD_BYTES, chunk_key, permit};
 use crate::base::{Error, Result};

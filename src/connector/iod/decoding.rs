@@ -1,6 +1,6 @@
 //! Decoded chunks: in memory, or in temporary files if they are too large for the cache.
 
-use super::chunks::ChunkReader;
+use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
 use super::image::{SharedImage, Unencoded, out_of_range};
 use crate::base::checksum::Crc32c;

@@ -35,6 +35,7 @@ mod check;
 mod check_bytes;
 #[cfg(test)]
 mod check_tests;
+mod chunk_reader;
 mod chunks;
 mod coalesce;
 mod commit;

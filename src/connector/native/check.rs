@@ -8,6 +8,7 @@ use super::space::{Problem as SpaceProblem, Sum};
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectKind;
 use crate::connector::check::{Check, Checked, FINDINGS_MAX, Finding, Findings, Problem, Progress};
+use crate::format::log::writer::WriterHead;
 use crate::format::message::link::{Link, LinkTarget, TYPE_EXTERNAL};
 use crate::format::object_header::{self, flag, kind};
 use crate::meta::extent::Extent;
@@ -208,7 +209,7 @@ impl NativeConnector {
     /// Errors: run files of log writers beside `file` cannot be joined with its log.
     fn check_writers(&self, file: &Arc<HdfFile>) -> Result<()> {
         let (Some(log), Some(places)) = (self.record_log(), &self.options.log.writers) else { return Ok(()) };
-        if places.all().is_ok_and(|found| found.is_empty()) {
+        if places.all(WriterHead::begins).is_ok_and(|found| found.is_empty()) {
             return Ok(());
         }
         log.has_writers().map(drop).map_err(|e| Error::corrupt("log", file.root, e.to_string()))

@@ -9,8 +9,9 @@ use crate::base::request_error::errno_of;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, RecordAnchor, RecordLog, WriterRuns};
 use crate::file::posix::PosixFile;
-use crate::file::writer_log::{WRITERS_MAX, name_of};
+use crate::file::writer_log::{WRITERS_MAX, beginning, name_of};
 use crate::format::log::record::IDS_MAX;
+use crate::format::log::writer::WriterHead;
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::collections::BTreeMap;
@@ -113,7 +114,7 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
 fn writers(connector: &NativeConnector, file: &Arc<HdfFile>, object: &Object) -> Result<Vec<WriterRuns>> {
     let failed = |e: std::io::Error| Error::refused(errno_of(&e).unwrap_or(libc::EIO), format!("run files of log writers: {e}"));
     let found = match &connector.options.log.writers {
-        Some(places) if file.index == 0 => places.all().map_err(failed)?,
+        Some(places) if file.index == 0 => places.all(WriterHead::begins).map_err(failed)?,
         _ if file.index == 0 => Vec::new(),
         _ => (1..=WRITERS_MAX).filter_map(|writer| Some((writer, beside(connector, file, writer)?))).collect(),
     };
@@ -130,7 +131,19 @@ fn writers(connector: &NativeConnector, file: &Arc<HdfFile>, object: &Object) ->
 /// The run file of `writer` beside `file`, which a link of another file leads to.
 fn beside(connector: &NativeConnector, file: &HdfFile, writer: u32) -> Option<PosixFile> {
     let name = name_of(&file.name, writer);
-    connector.options.neighbours.open(&file.directory, name.as_bytes(), "run file of a log writer").ok().map(|(found, _)| found)
+    connector
+        .options
+        .neighbours
+        .open(&file.directory, name.as_bytes(), "run file of a log writer")
+        .ok()
+        .map(|(found, _)| found)
+        .filter(is_run_file)
+}
+
+/// False for the files of other programs.
+fn is_run_file(file: &PosixFile) -> bool {
+    // Who reads on gets the error.
+    beginning(file).map_or(true, |bytes| WriterHead::begins(&bytes))
 }
 
 /// Identifiers of the run files that the log `object` was joined with last.

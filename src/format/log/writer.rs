@@ -39,6 +39,13 @@ impl WriterHead {
         Ok(WriterHead { writer, id, serial, sequence })
     }
 
+    /// True for the first bytes of a run file, also with a damaged signature. Other programs have
+    /// files of such names, too: `FILE.log.1` is that of an older log.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        let Some(rest) = bytes.get(SIGNATURE.len()..HEAD_BYTES) else { return bytes.starts_with(SIGNATURE) };
+        bytes.starts_with(SIGNATURE) || WriterHead::decode(&[SIGNATURE, rest].concat()).is_ok()
+    }
+
     /// Encodes the head.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
@@ -60,6 +67,8 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             assert!(WriterHead::decode(&damaged).is_err() && WriterHead::decode(&bytes[..at]).is_err(), "{at}");
+            assert!(WriterHead::begins(&damaged) && WriterHead::begins(&bytes[..at]) == (at >= SIGNATURE.len()), "{at}");
         }
+        assert!(WriterHead::begins(&bytes) && !WriterHead::begins(&[b'x'; 100]) && !WriterHead::begins(&[0; HEAD_BYTES]));
     }
 }

@@ -12,6 +12,7 @@ use crate::connector::ObjectId;
 use crate::dataset::layout::WriterRuns;
 use crate::file::posix::PosixFile;
 use crate::file::writer_log::WriterLogs;
+use crate::format::log::writer::WriterHead;
 use std::sync::Arc;
 
 /// Elements that are moved at once, bytes.
@@ -35,7 +36,7 @@ impl NativeConnector {
             return Ok(());
         }
         let failed = |e: std::io::Error| Error::refused(libc::EIO, format!("run files of log writers: {e}"));
-        let found = places.all().map_err(failed)?;
+        let found = places.all(WriterHead::begins).map_err(failed)?;
         if found.is_empty() {
             return Ok(());
         }

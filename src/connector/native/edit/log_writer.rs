@@ -9,6 +9,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::layout::{RecordLog, WriterRuns, WriterTail};
 use crate::file::posix::PosixFile;
+use crate::file::writer_log::beginning;
 use crate::file::{FileDriver, WriteDriver};
 use crate::format::log::writer::{HEAD_BYTES, WriterHead};
 use std::sync::{Arc, Weak};
@@ -52,6 +53,17 @@ fn new_id() -> Result<u64> {
 /// goes. Bytes of a commit that was not acknowledged are cut off.
 fn begin(writer: u32, file: &Arc<PosixFile>, (serial, sequence): (u64, u64), joined: &[u64]) -> Result<(WriterRuns, WriterTail)> {
     let driver = || -> Arc<dyn FileDriver> { file.clone() };
+    let there = beginning(file).map_err(io("read"))?;
+    if !WriterHead::begins(&there) && (there.len() > HEAD_BYTES || there.iter().any(|byte| *byte != 0)) {
+        return Err(Error::refused(
+            libc::EEXIST,
+            "beside it is another file with the name of the run file: move it, or give another number",
+        ));
+    }
+    if !WriterHead::begins(&there) {
+        // A crash left it before it had a head.
+        file.set_len(0).map_err(io("truncate"))?;
+    }
     let mut found = WriterRuns::open(writer, driver())?;
     if found.as_ref().is_none_or(|(head, _)| joined.contains(&head.id)) {
         // What was joined is in the HDF5 file.
