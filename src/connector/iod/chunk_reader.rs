@@ -1,5 +1,5 @@
-//! What reads the chunks of an open container: its state. Its methods are in `chunks`, `coalesce` and
-//! `decoding`.
+//! What reads the chunks of an open container: its state. Its methods are in `chunks`, `coalesce`
+//! and `decoding`.
 
 use crate::dataset::environment::Environment;
 use crate::iod::Container;
