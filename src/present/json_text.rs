@@ -47,13 +47,17 @@ struct Large {
 }
 
 impl Large {
-    /// The dataset `id`, if its elements are many bytes; `anyway`: if it has elements.
+    /// The dataset `id`, if its elements are many bytes, and none of them alone; `anyway`: if it has
+    /// elements.
     fn of(connector: &Arc<dyn Connector>, id: ObjectId, anyway: bool) -> Result<Option<Large>> {
         if connector.info(id)?.kind != ObjectKind::Dataset {
             return Ok(None);
         }
         let d = connector.dataset(id)?;
         let size = d.datatype.element_size().max(1);
+        if size > WHOLE_BYTES_MAX {
+            return Ok(None);
+        }
         let Some(count) = d.shape.count().filter(|count| *count > 0 && (anyway || count.saturating_mul(size) > WHOLE_BYTES_MAX)) else {
             return Ok(None);
         };
