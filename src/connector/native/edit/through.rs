@@ -12,11 +12,11 @@ use crate::connector::{Form, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Parts of sources that one write may visit, besides those in proportion to its bytes: a hostile
-/// file can make a dataset its own source many times.
-const PARTS_MIN: u64 = 1 << 20;
-/// Parts of sources per byte of a write.
-const PARTS_PER_BYTE: u64 = 64;
+/// Parts of sources that one write may visit, besides those in proportion to its bytes: in a hostile
+/// file many mappings of each of several nested datasets have the same element.
+const PARTS_MIN: u64 = 1 << 12;
+/// Parts of sources per byte of a write: a mapping an element, in four nested datasets.
+const PARTS_PER_BYTE: u64 = 4;
 
 /// The sources that were written through open virtual datasets.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Change<'_> {
     pub(super) fn write_through(&self, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<()> {
         let steps = (bytes.len() as u64).saturating_mul(PARTS_PER_BYTE).saturating_add(PARTS_MIN);
         let mut through = Through { change: self, steps: Budget::new(steps, "virtual dataset"), sources: BTreeSet::new() };
-        through.check(d, offset..offset.saturating_add(bytes.len() as u64), 0)?;
+        through.check(d, offset..offset.saturating_add(bytes.len() as u64), &mut Vec::new())?;
         through.write(d, offset, bytes)?;
         self.editing.note_written_through(d.id, through.sources);
         Ok(())
@@ -77,22 +77,28 @@ impl Change<'_> {
 }
 
 impl Through<'_> {
-    /// Checks that sources take the bytes of `range` of the virtual dataset `d`. `depth`: virtual
+    /// Checks that sources take the bytes of `range` of the virtual dataset `d`. `way`: virtual
     /// datasets on the way to it.
-    fn check(&mut self, d: &Dataset, range: Range<u64>, depth: usize) -> Result<()> {
+    fn check(&mut self, d: &Dataset, range: Range<u64>, way: &mut Vec<ObjectId>) -> Result<()> {
         let Some(mapped) = d.layout().mapped() else { return Ok(()) };
-        if depth >= limits::VIRTUAL_DEPTH_MAX {
+        if way.len() >= limits::VIRTUAL_DEPTH_MAX {
             return Err(Error::limit("virtual dataset", d.id.address, "virtual datasets nested too deep"));
+        }
+        if way.contains(&d.id) {
+            return Err(Error::refused(libc::ELOOP, "the virtual dataset is among its own sources"));
         }
         if d.datatype.contains_vlen() {
             return Err(Error::refused(libc::EPERM, "elements of variable length are written to the sources of a virtual dataset"));
         }
-        mapped.sources(range, &mut |place, part| {
+        way.push(d.id);
+        let checked = mapped.sources(range, &mut |place, part| {
             self.steps.spend(1)?;
             let id = self.checked(place)?;
             let source = self.change.dataset(id)?;
-            self.check(&source, part, depth.saturating_add(1))
-        })
+            self.check(&source, part, way)
+        });
+        way.pop();
+        checked
     }
 
     /// The source at `place`, which can be written.
