@@ -47,8 +47,8 @@ struct Large {
 }
 
 impl Large {
-    /// The dataset `id`, if its elements are many bytes, and none of them alone; `anyway`: if it has
-    /// elements.
+    /// The dataset `id`, if its elements are many bytes, and none of them alone; `anyway`: if it
+    /// has elements.
     fn of(connector: &Arc<dyn Connector>, id: ObjectId, anyway: bool) -> Result<Option<Large>> {
         if connector.info(id)?.kind != ObjectKind::Dataset {
             return Ok(None);

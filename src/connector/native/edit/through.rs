@@ -12,8 +12,8 @@ use crate::connector::{Form, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Parts of sources that one write may visit, besides those in proportion to its bytes: in a hostile
-/// file many mappings of each of several nested datasets have the same element.
+/// Parts of sources that one write may visit, besides those in proportion to its bytes: in a
+/// hostile file many mappings of each of several nested datasets have the same element.
 const PARTS_MIN: u64 = 1 << 12;
 /// Parts of sources per byte of a write: a mapping an element, in four nested datasets.
 const PARTS_PER_BYTE: u64 = 4;
