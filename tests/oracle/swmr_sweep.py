@@ -535,16 +535,19 @@ def sparse_and_log(t, binary, place):
     with harness.mounted(binary, path, "--read-write", "--swmr") as point:
         logged = harness.read(f"{point}/logged")
         t.equal(np.frombuffer(logged, "<i8").tolist(), list(range(1, 41)), "the log through the mount")
-        reader, first = subprocess.Popen([sys.executable, __file__, "--follow-sparse", path, stop], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), None
-        first = reader.stdout.readline()
-        for row in range(SPARSE_ROWS):
-            grow_sparse(point, row)
-            if row == SPARSE_ROWS // 2:
-                sparse_and_log_refusals(t, point)
-        with open(f"{point}/sparse", "r+b") as f:
-            os.fsync(f.fileno())
-        open(stop, "w").close()
-        printed = reader.communicate(timeout=300)[0]
+        reader = subprocess.Popen([sys.executable, __file__, "--follow-sparse", path, stop], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            first = reader.stdout.readline()
+            for row in range(SPARSE_ROWS):
+                grow_sparse(point, row)
+                if row == SPARSE_ROWS // 2:
+                    sparse_and_log_refusals(t, point)
+            with open(f"{point}/sparse", "r+b") as f:
+                os.fsync(f.fileno())
+            open(stop, "w").close()
+            printed = reader.communicate(timeout=300)[0]
+        finally:
+            reader.kill()
         t.equal((first, reader.returncode), ("open\n", 0), f"the reader of sparse data: {first}{printed[-300:]}")
         t.equal(printed.split()[1:], [str(SPARSE_ROWS)] * 2, "rows that the reader saw at last")
         t.equal(harness.read(f"{point}/logged"), logged, "the log after refusals")

@@ -128,7 +128,7 @@ impl State {
         let usual = ObjectProperties::default();
         let mut messages = vec![(keys::PROPERTIES, object_properties(properties), object_properties(&usual))];
         if object == ObjectKind::Group {
-            // One that is there and tracks the order of its links goes on doing so.
+            // A group that exists and tracks the order of its links still tracks it.
             let now = self.properties(id)?.links;
             let mut properties = properties.clone();
             properties.links.is_tracked |= now.is_tracked;

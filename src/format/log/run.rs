@@ -186,6 +186,13 @@ pub(crate) fn read_erased(r: &mut Reader<'_>) -> Result<Option<Vec<Erased>>> {
     (0..n).map(|_| one(&mut b)).collect::<Result<_>>().map(Some)
 }
 
+/// Where a run may begin in `bytes`, from `from` on: its control record has this kind and version.
+pub(crate) fn next_start(bytes: &[u8], from: usize) -> Option<usize> {
+    let mark = [KIND_RUN.to_le_bytes(), VERSION.to_le_bytes()].concat();
+    let body = from.checked_add(CONTROL_HEAD_BYTES)?;
+    bytes.get(body..)?.windows(mark.len()).position(|window| window == mark)?.checked_add(from)
+}
+
 /// Bytes at the start of a run that [`probe`] needs.
 pub(crate) const RUN_PROBE_BYTES: usize = CONTROL_HEAD_BYTES + 48;
 

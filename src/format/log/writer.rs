@@ -5,7 +5,8 @@
 //! serial number of the state of the HDF5 file u64 | number of its next run u64 | checksum u32
 //! ```
 //!
-//! Runs follow, as in a log dataset; their numbers begin at 0, their serial numbers are 0.
+//! Runs follow, as in a log dataset; their numbers begin at 0. The serial number of a run is the
+//! number of runs that were durable before its commit.
 
 use super::super::{Reader, Writer};
 use crate::base::{Address, Result};

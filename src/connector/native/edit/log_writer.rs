@@ -35,6 +35,8 @@ struct LogWriter {
 struct State {
     /// Where the next run goes.
     tail: WriterTail,
+    /// Runs that are durable.
+    durable: u64,
     /// A sync failed: what the file has is not known.
     failed: bool,
 }
@@ -97,7 +99,7 @@ impl NativeConnector {
         let file = Arc::new(file);
         let (runs, tail) = begin(writer, &file, log.base()?, &self.joined_writers()?)?;
         log.write_beside(runs)?;
-        let state = Mutex::new(State { tail, failed: false });
+        let state = Mutex::new(State { tail, durable: tail.sequence, failed: false });
         let staged_max = self.dirty_budget();
         let own = LogWriter { connector: self.this.clone(), log, writer, file, _locked: locked, staged_max, state };
         // Nothing else sets it.
@@ -115,7 +117,7 @@ impl LogWriter {
     fn flush(&self, state: &mut State, commit: bool) -> Result<()> {
         while let Some(run) = self.log.next_run(commit)? {
             let continued = !commit || self.log.has_more();
-            let bytes = run.encode_beside(state.tail.sequence, continued);
+            let bytes = run.encode_beside(state.tail.sequence, state.durable, continued);
             if let Err(e) = self.file.write_at(&bytes, state.tail.end) {
                 self.log.restore(run);
                 // A part of it may be there.
@@ -195,7 +197,9 @@ impl Permitted for LogWriter {
         self.file.sync().map_err(|e| {
             state.failed = true;
             io("sync")(e)
-        })
+        })?;
+        state.durable = state.tail.sequence;
+        Ok(())
     }
 
     fn close(&self) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::format::log::run::{Erased, RUN_PROBE_BYTES, RunDataset, RunHead, TO_T
 use foldhash::HashMap;
 
 /// Longest run, bytes.
-const RUN_BYTES_MAX: u64 = 1 << 30;
+pub(super) const RUN_BYTES_MAX: u64 = 1 << 30;
 
 /// A log that was opened.
 pub(super) struct Opened {

@@ -5,7 +5,7 @@
 
 use super::dataset::{FIRST_WRITER, Placed, WriterRuns};
 use super::events::Event;
-use super::load::{Opened, RunRecord, each_record, whole_run};
+use super::load::{Opened, RUN_BYTES_MAX, RunRecord, each_record, whole_run};
 use super::log::RecordLog;
 use super::runs::Run;
 use super::shape::Shape;
@@ -13,12 +13,16 @@ use super::state::Member;
 use crate::base::{Address, Error, Result};
 use crate::file::FileDriver;
 use crate::format::log::record::{Head, IDS_MAX};
-use crate::format::log::run::RunHead;
+use crate::format::log::run::{RUN_PROBE_BYTES, RunHead, next_start, probe};
 use crate::format::log::writer::{HEAD_BYTES, WriterHead};
 use std::ops::Range;
 use std::sync::Arc;
 
 const NAME: &str = "run file of a log writer";
+/// Bytes that are searched for runs at once.
+const WINDOW_BYTES: usize = 1 << 20;
+/// Bytes of runs that a search reads, for each byte that is searched.
+const SEARCH_FACTOR: u64 = 4;
 
 fn corrupt(detail: &'static str) -> Error {
     Error::corrupt(NAME, Address::UNDEF, detail)
@@ -61,7 +65,8 @@ impl WriterRuns {
     }
 
     /// Calls `f` with the runs that count, and the first byte of each. Returns where the next one
-    /// goes: what is there belongs to a commit that was not acknowledged.
+    /// goes: what is there belongs to a commit that was not acknowledged. Errors: what is there is
+    /// damaged, and was durable.
     pub(crate) fn each_run(&self, f: &mut dyn FnMut(&RunHead, &[u8], u64) -> Result<()>) -> Result<WriterTail> {
         let mut tail = WriterTail { end: HEAD_BYTES as u64, sequence: 0 };
         let (mut at, mut sequence, mut pending) = (tail.end, 0u64, Vec::new());
@@ -81,7 +86,35 @@ impl WriterRuns {
             f(&head, &run, start)?;
             tail = WriterTail { end: at, sequence };
         }
+        self.check_rest(tail)?;
         Ok(tail)
+    }
+
+    /// Errors: after `tail` is a run that was written when the one at `tail` was durable.
+    fn check_rest(&self, tail: WriterTail) -> Result<()> {
+        let (mut at, mut window, mut left) = (tail.end, Vec::new(), self.len.saturating_sub(tail.end).saturating_mul(SEARCH_FACTOR));
+        while at < self.len {
+            window.resize(usize::try_from(self.len.saturating_sub(at)).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES), 0);
+            self.read(at, &mut window)?;
+            let mut from = 0;
+            while let Some(start) = next_start(&window, from) {
+                let place = at.saturating_add(start as u64);
+                from = start.saturating_add(1);
+                let most = self.len.saturating_sub(place).min(RUN_BYTES_MAX);
+                let Some((_, bytes)) = window.get(start..).and_then(probe).filter(|(_, bytes)| *bytes <= most) else { continue };
+                // In a hostile file runs begin everywhere.
+                let Some(rest) = left.checked_sub(bytes) else { return Ok(()) };
+                left = rest;
+                if self.run_at(place, None)?.is_some_and(|(head, _)| head.serial > tail.sequence) {
+                    return Err(corrupt("a run that was durable is damaged"));
+                }
+            }
+            if window.len() < WINDOW_BYTES {
+                break;
+            }
+            at = at.saturating_add((WINDOW_BYTES - RUN_PROBE_BYTES) as u64);
+        }
+        Ok(())
     }
 }
 
@@ -181,8 +214,12 @@ mod tests {
     use crate::format::log::run::RunDataset;
 
     fn run(sequence: u64, continued: bool, records: &[u8], count: u64) -> Vec<u8> {
+        run_after(0, sequence, continued, records, count)
+    }
+
+    fn run_after(durable: u64, sequence: u64, continued: bool, records: &[u8], count: u64) -> Vec<u8> {
         let datasets = vec![RunDataset { id: 1, element_size: 1, dims: vec![4] }];
-        RunHead { sequence, serial: 0, bytes: 0, records: count, continued, datasets }.encode(records)
+        RunHead { sequence, serial: durable, bytes: 0, records: count, continued, datasets }.encode(records)
     }
 
     fn record(deflated: bool) -> Vec<u8> {
@@ -224,6 +261,27 @@ mod tests {
         for cut in 0..damaged.len() {
             assert_eq!(counted(&[whole(0, false), whole(1, false)[..cut].to_vec()]), (vec![0], tail(1)));
         }
+    }
+
+    /// A damaged run was cut off with all that was acknowledged after it.
+    #[test]
+    fn damage_in_a_run_that_was_durable_is_an_error() {
+        let commit = |n: u64| run_after(n, n, false, &record(false), 1);
+        let each = |runs: &[Vec<u8>]| open(runs).each_run(&mut |_, _, _| Ok(()));
+        let whole = commit(1);
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            assert!(each(&[commit(0), damaged.clone(), commit(2)]).is_err(), "{at}");
+            // The last commit may be torn, whatever came of it.
+            assert!(each(&[commit(0), damaged]).is_ok(), "{at}");
+        }
+        let torn = [commit(0), vec![0; whole.len()], run_after(1, 2, false, &record(false), 1)];
+        assert_eq!(each(&torn).unwrap().sequence, 1);
+        let far = [commit(0), vec![0; 3 * WINDOW_BYTES - 50], commit(2)];
+        assert!(each(&far).is_err());
+        let hostile = run_after(1, 1, true, &record(false), 1)[..RUN_PROBE_BYTES].repeat(1 << 12);
+        assert!(each(&[commit(0), hostile]).is_ok());
     }
 
     #[test]
