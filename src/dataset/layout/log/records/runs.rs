@@ -66,8 +66,8 @@ impl Run {
         &self.records
     }
 
-    /// The run as number `sequence` of a run file, of which `durable` runs are durable. `continued`:
-    /// the next one belongs to it.
+    /// The run as number `sequence` of a run file, of which `durable` runs are durable.
+    /// `continued`: the next one belongs to it.
     pub(crate) fn encode_beside(&self, sequence: u64, durable: u64, continued: bool) -> Vec<u8> {
         RunHead { sequence, serial: durable, continued, ..self.head.clone() }.encode(&self.records)
     }
