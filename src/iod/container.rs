@@ -10,7 +10,7 @@ pub use super::origin::now;
 use super::origin::{label, uuid};
 use super::pin::Lease;
 use super::record::{self, Delta, RECORD_MAX_BYTES, Record};
-use super::rules::{Rule, keeps};
+use super::rules::{Rule, Rules};
 use super::session::{PackWriter, Session};
 use super::snapshot::{Pinned, Snapshot};
 use super::tree;
@@ -79,7 +79,7 @@ impl Container {
             return Err(Error::refused(libc::EEXIST, "there is a container already"));
         }
         let descriptor = Descriptor { uuid: uuid()?, seconds: now() };
-        let container = Container::of(Objects::new(store), descriptor);
+        let container = Container::of(Objects::new(store, Rules::default()), descriptor);
         let empty = Snapshot::empty();
         let record = container.record(&empty, 0, false, Delta::Inline(entries))?;
         // The descriptor comes last: it makes the rest a container.
@@ -100,10 +100,17 @@ impl Container {
         Self::open_cached(store, None)
     }
 
+    /// [`Container::open`], which keeps only `rules`.
+    #[cfg(test)]
+    pub fn open_with(store: Arc<dyn ObjectStore>, rules: Rules) -> Result<Container> {
+        let bytes = store.get(keys::DESCRIPTOR, 0..DESCRIPTOR_MAX_BYTES).map_err(failed("open", 0))?;
+        Ok(Container::of(Objects::new(store, rules), Descriptor::decode(&bytes)?))
+    }
+
     /// [`Container::open`], with `cache` for bytes of packs.
     pub fn open_cached(store: Arc<dyn ObjectStore>, cache: Option<Arc<dyn RangeCache>>) -> Result<Container> {
         let bytes = store.get(keys::DESCRIPTOR, 0..DESCRIPTOR_MAX_BYTES).map_err(failed("open", 0))?;
-        let (descriptor, mut objects) = (Descriptor::decode(&bytes)?, Objects::new(store));
+        let (descriptor, mut objects) = (Descriptor::decode(&bytes)?, Objects::new(store, Rules::default()));
         if let Some(cache) = cache {
             objects.set_cache(cache, descriptor.uuid);
         }
@@ -214,7 +221,7 @@ impl Container {
             let found = self.find_record(record.version);
             let is_last = attempt == ATTEMPTS || found.as_ref().is_err_and(|e| !is_transient(e));
             match (decoded(found, record.version), created) {
-                (Ok(Some((found, hash))), _) if found.uuid == record.uuid && keeps(Rule::ReadBack) => {
+                (Ok(Some((found, hash))), _) if found.uuid == record.uuid && self.rules().keep(Rule::ReadBack) => {
                     // The attempt may have failed after it made the object, but not durable.
                     self.settle()?;
                     return Ok(Outcome::Committed(hash));
@@ -326,7 +333,7 @@ impl Container {
                 self.lost_turn(&mut turn, rivals);
                 self.wait_for_turn(&mut turn, &mut || self.read_rivals(snapshot))?;
             }
-            if !keeps(Rule::SessionIds) {
+            if !self.rules().keep(Rule::SessionIds) {
                 return Session::new(snapshot.version());
             }
             let record = self.record(snapshot, 0, false, Delta::Inline(Vec::new()))?;
@@ -414,7 +421,7 @@ impl Container {
     /// Writes a checkpoint of `snapshot`: the nodes of the tree that changed, and its root.
     pub fn checkpoint(&self, snapshot: &mut Snapshot, session: &Session) -> Result<()> {
         let mut packs = PackWriter::new(self, session);
-        let root = match keeps(Rule::Checkpoint) {
+        let root = match self.rules().keep(Rule::Checkpoint) {
             true => tree::update(self, snapshot.root(), snapshot.delta(), &mut packs)?,
             false => snapshot.root().copied(),
         };

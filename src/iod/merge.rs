@@ -13,7 +13,7 @@ use super::objects::Objects;
 use super::range::Values;
 use super::ranges::Ranges;
 use super::record::Record;
-use super::rules::{Rule, keeps};
+use super::rules::Rule;
 use super::snapshot::Snapshot;
 use crate::base::{Address, Result};
 use crate::format::Context;
@@ -100,7 +100,7 @@ pub fn merge<I>(merging: &Merging<'_>, ours: &Changes<I>, record: &Record, entri
             }
             CHUNK if both => {
                 let disjoint = ours.get(&entry.key).is_some_and(|c| !c.ranges.overlaps(&entry.ranges));
-                if !disjoint && keeps(Rule::Overlap) {
+                if !disjoint && merging.objects.rules().keep(Rule::Overlap) {
                     return conflict(&entry.key, "both wrote the same elements");
                 }
                 merged.chunks.push(entry.key.clone());

@@ -14,7 +14,7 @@
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
 //! check       reading past damage                     turns      when rivals commit
 //! compare     what differs in two trees              subtree    checked descent of trees
-//! rules       rules of the protocol, for tests       limits     bounds of what is read
+//! rules       rules of the protocol                  limits     bounds of what is read
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.

@@ -5,6 +5,7 @@ use super::keys;
 use super::limits::{BATCH_BYTES_MAX, DELTA_BYTES_MAX, NODE_BYTES_MAX, VALUE_BYTES_MAX, check_extent, check_len, value_max};
 use super::node::Node;
 use super::originals::{self, OriginalFiles, Originals};
+use super::rules::Rules;
 use crate::base::locks::Mutex;
 use crate::base::request_error::{is_absent, is_transient};
 use crate::base::{Address, Error, Result};
@@ -30,6 +31,7 @@ pub struct Objects {
     /// A pack that is not there was logged.
     is_reported: AtomicBool,
     originals: Originals,
+    rules: Rules,
 }
 
 struct Nodes {
@@ -43,15 +45,21 @@ pub(super) fn failed(operation: &'static str, at: u64) -> impl Fn(io::Error) -> 
 }
 
 impl Objects {
-    /// Those of `store`.
-    pub(super) fn new(store: Arc<dyn ObjectStore>) -> Objects {
+    /// Those of `store`, in which writers and garbage collection keep `rules`.
+    pub(super) fn new(store: Arc<dyn ObjectStore>, rules: Rules) -> Objects {
         Objects {
             store,
             nodes: Mutex::new(Nodes { cache: LruCache::unbounded(), bytes: 0 }),
             cache: None,
             is_reported: AtomicBool::new(false),
             originals: Originals::default(),
+            rules,
         }
+    }
+
+    /// The rules that its users keep.
+    pub fn rules(&self) -> Rules {
+        self.rules
     }
 
     /// Has originals opened by `files`.
@@ -296,7 +304,7 @@ mod tests {
         };
         let all = [extent(0, 5000), extent(5000, 10_000), extent(20_000, 7000)];
         let requests = |uuid: u8| {
-            let mut objects = Objects::new(Arc::new(store.clone()));
+            let mut objects = Objects::new(Arc::new(store.clone()), Rules::default());
             objects.set_cache(kept.clone(), [uuid; 16]);
             let before = store.counters()[0];
             for (extent, bytes) in all.iter().zip(objects.read_many(&all).unwrap()) {

@@ -163,7 +163,7 @@ mod tests {
         let data: Vec<u8> = (0..60_000u32).map(|n| (n % 251) as u8).collect();
         let file = Arc::new(GrowingFile::new(data.clone()));
         let store = MemoryStore::default();
-        let objects = Objects::new(Arc::new(store.clone()));
+        let objects = Objects::new(Arc::new(store.clone()), crate::iod::rules::Rules::default());
         objects.create_original(7, b"run.h5").unwrap();
         objects.create_original(7, b"run.h5").unwrap();
         assert!(text(objects.create_original(7, b"other.h5")).contains("its number"));

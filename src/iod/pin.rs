@@ -13,7 +13,7 @@ use super::gc::state::Floor;
 use super::objects::{Objects, failed};
 use super::origin::{label, now, uuid};
 use super::record::LABEL_MAX;
-use super::rules::{Rule, keeps};
+use super::rules::Rule;
 use super::snapshot::Pinned;
 use super::{keys, sealed};
 use crate::base::locks::Mutex;
@@ -183,7 +183,7 @@ impl Lease {
             held.name.as_ref().map(|_| held.session)
         };
         match session {
-            Some(session) if !self.is_valid() && keeps(Rule::FloorBeforeCommit) => self.write(objects, base, session, 0),
+            Some(session) if !self.is_valid() && objects.rules().keep(Rule::FloorBeforeCommit) => self.write(objects, base, session, 0),
             _ => Ok(()),
         }
     }
@@ -191,7 +191,7 @@ impl Lease {
     /// Called when record `version` was created: makes sure that it was not created in place of a
     /// record that garbage collection removed.
     pub(super) fn confirm(&self, objects: &Objects, version: u64) -> Result<()> {
-        if self.is_valid() || !keeps(Rule::FloorAfterCommit) {
+        if self.is_valid() || !objects.rules().keep(Rule::FloorAfterCommit) {
             return Ok(());
         }
         let checked = check_floor(objects, version, 0);

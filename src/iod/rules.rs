@@ -1,13 +1,9 @@
-//! Rules of commits and of garbage collection that a test can break, to see that the checks notice
-//! it.
-//!
-//! The program always keeps all of them: [`keeps`] is constant there.
+//! Rules of commits and of garbage collection. A test opens a container that breaks one, to see
+//! that the checks notice it.
 
 /// A rule of commits or of garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// A record has the hash of the one before it.
-    HashChain,
     /// A writer that lost a reply finds its own record by its UUID.
     ReadBack,
     /// A writer finds the record of its commit in doubt by its UUID.
@@ -38,30 +34,21 @@ pub enum Rule {
     Fence,
 }
 
-/// True: the program keeps every rule.
-#[cfg(not(test))]
-pub const fn keeps(rule: Rule) -> bool {
-    // A fuzz target changes one record of a chain.
-    !(cfg!(fuzzing) && matches!(rule, Rule::HashChain))
+/// The rules that a container keeps: all of them, unless a test breaks one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rules {
+    broken: Option<Rule>,
 }
 
-#[cfg(test)]
-thread_local! {
-    /// The rule that this thread breaks.
-    static BROKEN: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
-}
+impl Rules {
+    /// True if the rule is kept.
+    pub fn keep(self, rule: Rule) -> bool {
+        self.broken != Some(rule)
+    }
 
-/// False if this thread breaks the rule.
-#[cfg(test)]
-pub fn keeps(rule: Rule) -> bool {
-    BROKEN.get() != Some(rule)
-}
-
-/// Runs `f` while this thread breaks a rule.
-#[cfg(test)]
-pub fn breaking<T>(rule: Option<Rule>, f: impl FnOnce() -> T) -> T {
-    let outer = BROKEN.replace(rule);
-    let done = f();
-    BROKEN.set(outer);
-    done
+    /// All rules but `broken`.
+    #[cfg(test)]
+    pub fn breaking(broken: Option<Rule>) -> Rules {
+        Rules { broken }
+    }
 }

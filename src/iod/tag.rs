@@ -9,7 +9,7 @@ use super::gc::state::GcState;
 use super::objects::failed;
 use super::origin::label;
 use super::record::LABEL_MAX;
-use super::rules::{Rule, keeps};
+use super::rules::Rule;
 use super::{keys, sealed};
 use crate::base::request_error::is_absent;
 use crate::base::{Error, Result};
@@ -128,7 +128,7 @@ impl Container {
     /// Errors: `ESTALE` with `advice` if garbage collection may delete `version`. It reads tags and
     /// records again after it published a floor: what was created before this call is seen.
     pub(super) fn check_kept(&self, version: u64, advice: &str) -> Result<()> {
-        let state = if keeps(Rule::FloorAfterTag) { GcState::newest(self.store())? } else { None };
+        let state = if self.rules().keep(Rule::FloorAfterTag) { GcState::newest(self.store())? } else { None };
         let Some(state) = state else { return Ok(()) };
         let floor = state.floor_version();
         // A version that another tag names is kept until no tag names it.

@@ -13,7 +13,7 @@ use crate::dataset::chunk::key::CacheKey;
 use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merged, Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
-use crate::iod::rules::{Rule, keeps};
+use crate::iod::rules::Rule;
 use crate::iod::{Cell, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -297,7 +297,7 @@ impl IodConnector {
             Some(cell) => self.chunks.image(&d, cell)?.into_image(&d)?,
             None => d.blank(false)?,
         };
-        if !keeps(Rule::Ranges) {
+        if !self.container.rules().keep(Rule::Ranges) {
             return Ok(ours);
         }
         let mut merged = theirs;

@@ -7,7 +7,7 @@
 
 use super::access::IodConnector;
 use super::kind::root_entries;
-use super::tests::{Random, empty, open_in};
+use super::tests::{Random, empty, open_in, open_with};
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Taken};
 use crate::connector::{Connector, LinkTarget, ObjectId};
@@ -15,7 +15,7 @@ use crate::file::store::ObjectStore;
 use crate::file::store::faulty::{Fault, FaultyStore};
 use crate::file::store::local::LocalStore;
 use crate::file::store::memory::MemoryStore;
-use crate::iod::rules::{Rule, breaking};
+use crate::iod::rules::{Rule, Rules};
 use crate::iod::{Container, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -39,8 +39,8 @@ type Shown = BTreeMap<String, u64>;
 /// What a session changes in one commit, by name; `None`: removed.
 type Batch = BTreeMap<String, Option<u64>>;
 
-/// Where sessions get their stores from. Each call is a new session.
-type Stores<'a> = dyn Fn() -> Arc<dyn ObjectStore> + Sync + 'a;
+/// Opens a new session.
+type Sessions<'a> = dyn Fn() -> Result<Arc<IodConnector>> + Sync + 'a;
 
 /// How a commit ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -201,14 +201,14 @@ fn checkpoint(c: &IodConnector) -> Result<()> {
 }
 
 /// Runs sessions in one thread, in a random order of their batches and commits.
-fn simulate(stores: &Stores<'_>, seed: u64, steps: u64) -> Result<Vec<Done>> {
+fn simulate(sessions: &Sessions<'_>, seed: u64, steps: u64) -> Result<Vec<Done>> {
     let mut random = Random(seed);
-    let mut sessions: [Option<(Arc<IodConnector>, Option<Batch>)>; 3] = Default::default();
+    let mut open: [Option<(Arc<IodConnector>, Option<Batch>)>; 3] = Default::default();
     let mut all = Vec::new();
     for step in 0..steps {
-        let at = &mut sessions[random.next(3) as usize];
+        let at = &mut open[random.next(3) as usize];
         let Some((c, batch)) = at else {
-            *at = answered(open_in(stores(), None))?.map(|c| (c, None));
+            *at = answered(sessions())?.map(|c| (c, None));
             continue;
         };
         let Some(made) = batch.take() else {
@@ -233,7 +233,7 @@ fn simulate(stores: &Stores<'_>, seed: u64, steps: u64) -> Result<Vec<Done>> {
             }
         }
     }
-    for (_, batch) in sessions.into_iter().flatten() {
+    for (_, batch) in open.into_iter().flatten() {
         all.extend(batch.map(|batch| Done { batch, end: End::InDoubt }));
     }
     Ok(all)
@@ -248,14 +248,14 @@ fn answered<T>(result: Result<T>) -> Result<Option<T>> {
 }
 
 /// Runs sessions in threads.
-fn race(stores: &Stores<'_>, seed: u64, batches: u64) -> Result<Vec<Done>> {
+fn race(sessions: &Sessions<'_>, seed: u64, batches: u64) -> Result<Vec<Done>> {
     let number = AtomicU64::new(100_000_000);
     let run = |thread: u64| {
         let (mut random, mut all, mut session) = (Random(seed + thread), Vec::new(), None);
         for _ in 0..batches {
             let c = match session.take() {
                 Some(c) => c,
-                None => open_in(stores(), None)?,
+                None => sessions()?,
             };
             let batch = make(&c, &mut random, number.fetch_add(1, Ordering::Relaxed))?;
             let acknowledged = Edit::commit(&*c).is_ok();
@@ -321,21 +321,27 @@ fn check(store: &Arc<dyn ObjectStore>, first: u64, done: &[Done]) -> Result<usiz
     }
 }
 
-/// Prepares a container in `store`, runs sessions with the stores that `wrap` makes, and checks it.
-fn history(store: &Arc<dyn ObjectStore>, wrap: &(dyn Fn(u64) -> Arc<dyn ObjectStore> + Sync), seed: u64, threads: bool) -> Result<usize> {
+/// Prepares a container in `store`, runs sessions that keep only `rules` with stores of `wrap`, and
+/// checks it.
+fn history(
+    store: &Arc<dyn ObjectStore>,
+    wrap: &(dyn Fn(u64) -> Arc<dyn ObjectStore> + Sync),
+    rules: Rules,
+    (seed, threads): (u64, bool),
+) -> Result<usize> {
     prepare(&*open_in(store.clone(), None)?)?;
     let first = Container::open(store.clone())?.snapshot(None)?.version();
-    let sessions = AtomicU64::new(0);
-    let stores = || wrap(sessions.fetch_add(1, Ordering::Relaxed));
-    let done = if threads { race(&stores, seed, 15)? } else { simulate(&stores, seed, 120)? };
+    let number = AtomicU64::new(0);
+    let sessions = || open_with(wrap(number.fetch_add(1, Ordering::Relaxed)), None, rules);
+    let done = if threads { race(&sessions, seed, 15)? } else { simulate(&sessions, seed, 120)? };
     check(store, first, &done)
 }
 
 /// A history over a store in memory, of which each session sees `wrap`.
-fn in_memory(wrap: fn(MemoryStore, u64) -> Arc<dyn ObjectStore>, seed: u64) -> Result<usize> {
+fn in_memory(wrap: fn(MemoryStore, u64) -> Arc<dyn ObjectStore>, rules: Rules, seed: u64) -> Result<usize> {
     let store = empty();
     let shared: Arc<dyn ObjectStore> = Arc::new(store.clone());
-    history(&shared, &|session| wrap(store.clone(), seed * 31 + session), seed, false)
+    history(&shared, &|session| wrap(store.clone(), seed * 31 + session), rules, (seed, false))
 }
 
 fn plain(store: MemoryStore, _: u64) -> Arc<dyn ObjectStore> {
@@ -417,7 +423,7 @@ fn rounds(few: u64, many: u64) -> u64 {
 fn each_version_is_one_acknowledged_batch() {
     for seed in 1..=rounds(6, 300) {
         for wrap in [plain, losing, outages] {
-            let versions = in_memory(wrap, seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            let versions = in_memory(wrap, Rules::default(), seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             assert!(versions > 10, "seed {seed}: {versions}");
         }
     }
@@ -428,11 +434,11 @@ fn racing_threads_commit_each_batch_once() {
     for seed in 1..=rounds(2, 50) {
         let store = empty();
         let shared: Arc<dyn ObjectStore> = Arc::new(store.clone());
-        history(&shared, &|_| Arc::new(store.clone()), seed, true).unwrap();
+        history(&shared, &|_| Arc::new(store.clone()), Rules::default(), (seed, true)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let local = || Arc::new(LocalStore::open(folder.path()).unwrap()) as Arc<dyn ObjectStore>;
         Container::create(local(), root_entries()).unwrap();
-        history(&local(), &|_| local(), seed, true).unwrap();
+        history(&local(), &|_| local(), Rules::default(), (seed, true)).unwrap();
     }
 }
 
@@ -526,7 +532,7 @@ fn each_broken_rule_is_noticed() {
         ("a checkpoint has all values", Some(Rule::Checkpoint), plain),
     ];
     for (name, rule, wrap) in cases {
-        let noticed = (1..=6).find_map(|seed| breaking(rule, || in_memory(wrap, seed)).err());
+        let noticed = (1..=6).find_map(|seed| in_memory(wrap, Rules::breaking(rule), seed).err());
         let noticed = noticed.unwrap_or_else(|| panic!("not noticed: {name}"));
         println!("{name}: {noticed}");
     }

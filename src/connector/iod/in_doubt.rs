@@ -11,7 +11,7 @@ use super::access::IodConnector;
 use super::image::{Body, Change};
 use super::state::State;
 use crate::base::{Error, Result};
-use crate::iod::rules::{Rule, keeps};
+use crate::iod::rules::Rule;
 use crate::iod::{Cell, Data, Entry, Ranges, Record};
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl State {
 
     /// True if a commit in doubt made `record`.
     pub(super) fn is_in_doubt(&self, record: &Record) -> bool {
-        keeps(Rule::InDoubt) && self.in_doubt.contains(&record.uuid)
+        self.container.rules().keep(Rule::InDoubt) && self.in_doubt.contains(&record.uuid)
     }
 
     /// Rebases the changes on the version of `record`, which a commit in doubt made: drops those
@@ -131,14 +131,15 @@ fn pack_of(change: &Change) -> Option<(u64, u32)> {
 #[cfg(test)]
 mod tests {
     use super::super::check_tests::{checked, details};
-    use super::super::tests::{bytes, empty, open, open_in, shown, spec};
+    use super::super::tests::{bytes, empty, open, open_with, shown, spec};
     use super::*;
     use crate::connector::edit::Edit;
     use crate::connector::{Connector, LinkTarget, ObjectId};
     use crate::file::store::ObjectStore;
     use crate::file::store::faulty::{Fault, FaultyStore};
     use crate::file::store::memory::MemoryStore;
-    use crate::iod::{keys, rules};
+    use crate::iod::keys;
+    use crate::iod::rules::Rules;
     use std::sync::Arc;
 
     fn names(c: &IodConnector) -> Vec<String> {
@@ -162,12 +163,16 @@ mod tests {
 
     /// A container with `old`, open over a store that will fail.
     fn opened(fault: Fault) -> (MemoryStore, Arc<FaultyStore>, Arc<IodConnector>, ObjectId) {
+        opened_with(fault, Rules::default())
+    }
+
+    fn opened_with(fault: Fault, rules: Rules) -> (MemoryStore, Arc<FaultyStore>, Arc<IodConnector>, ObjectId) {
         let store = empty();
         let first = open(&store);
         first.create_dataset(first.root(), b"old", &spec("u1", &[4])).unwrap();
         first.close().unwrap();
         let faulty = Arc::new(FaultyStore::new(store.clone(), fault, i64::MAX));
-        let c = open_in(faulty.clone() as Arc<dyn ObjectStore>, None).unwrap();
+        let c = open_with(faulty.clone() as Arc<dyn ObjectStore>, None, rules).unwrap();
         let old = object(&c, b"old");
         (store, faulty, c, old)
     }
@@ -258,15 +263,15 @@ mod tests {
     /// Without the rule, the record of the writer is taken for that of a rival.
     #[test]
     fn the_rule_is_needed() {
-        let commit_again = || {
-            let (_, faulty, c, old) = opened(Fault::Outage);
+        let commit_again = |rules| {
+            let (_, faulty, c, old) = opened_with(Fault::Outage, rules);
             c.write(old, 0, b"abcd").unwrap();
             faulty.fail_at(0);
             assert!(failed(&c.commit()));
             faulty.heal();
             c.commit().is_ok()
         };
-        assert!(commit_again() && !rules::breaking(Some(Rule::InDoubt), commit_again));
+        assert!(commit_again(Rules::default()) && !commit_again(Rules::breaking(Some(Rule::InDoubt))));
     }
 
     /// Regression: each attempt on a full store left the packs that it could store, so there was

@@ -6,7 +6,7 @@ use super::{Keep, Run, account};
 use crate::base::Result;
 use crate::iod::objects::failed;
 use crate::iod::record::{self, Delta};
-use crate::iod::rules::{Rule, keeps};
+use crate::iod::rules::Rule;
 use crate::iod::{Extent, Session, Snapshot, keys};
 use std::collections::BTreeSet;
 
@@ -160,7 +160,7 @@ impl Run<'_> {
 
     /// Writes a checkpoint of `snapshot`, unless there is one.
     fn checkpoint(&self, snapshot: &mut Snapshot, writer: Option<&Writer>) -> Result<()> {
-        let Some(writer) = writer.filter(|_| keeps(Rule::FloorCheckpoint)) else { return Ok(()) };
+        let Some(writer) = writer.filter(|_| self.container.rules().keep(Rule::FloorCheckpoint)) else { return Ok(()) };
         if snapshot.checkpoint() == snapshot.version() {
             return Ok(());
         }

@@ -5,13 +5,14 @@ use super::{Run, account};
 use crate::base::{Error, Result};
 use crate::iod::keys;
 use crate::iod::objects::failed;
-use crate::iod::rules::{Rule, keeps};
+use crate::iod::rules::Rule;
 use std::collections::BTreeSet;
 
 impl Run<'_> {
     /// See the module's description. False: another run got ahead.
     pub(super) fn sweep(&mut self) -> Result<bool> {
-        let is_due = |since: u64| !keeps(Rule::Grace) || since.saturating_add(self.options.grace) <= self.now;
+        let rules = self.container.rules();
+        let is_due = |since: u64| !rules.keep(Rule::Grace) || since.saturating_add(self.options.grace) <= self.now;
         let floor = self.state.floors.iter().filter(|(_, since)| is_due(*since)).map(|(version, _)| *version).max();
         let floor = floor.unwrap_or(0).max(self.state.swept);
         let packs: Vec<PackId> = self.state.doomed.iter().filter(|(_, since)| is_due(**since)).map(|(pack, _)| *pack).collect();
@@ -23,7 +24,7 @@ impl Run<'_> {
         if floor <= self.state.swept && packs.is_empty() && leftovers.is_empty() && self.view.over.is_empty() {
             return self.rewrite_packs();
         }
-        if (floor > self.state.swept || !packs.is_empty()) && keeps(Rule::Fence) {
+        if (floor > self.state.swept || !packs.is_empty()) && rules.keep(Rule::Fence) {
             // Commits under way of sessions that count as ended are based on an older version now,
             // and fail. Those that came before are seen.
             self.writer()?;
@@ -80,7 +81,7 @@ impl Run<'_> {
         }
         let name = keys::checkpoint_name(floor);
         let has_checkpoint = self.container.store().head(&name).map_err(failed("read a checkpoint", floor))?.is_some();
-        if !has_checkpoint && keeps(Rule::FloorCheckpoint) {
+        if !has_checkpoint && self.container.rules().keep(Rule::FloorCheckpoint) {
             return Err(Error::refused(libc::EIO, format!("the checkpoint {name} is missing: nothing is deleted")));
         }
         let old = |name: &String| keys::version_of(name).filter(|version| *version < floor);

@@ -1,14 +1,14 @@
 //! Tags that are created while garbage is collected: each order of the events. A tag holds its
 //! version, or its creation is refused.
 
-use super::tests::{LONG, Writer, collect, created, is_stale, newest, opened, read};
+use super::tests::{LONG, Writer, collect, created, is_stale, newest, opened, opened_with, read};
 use super::{Options, run};
 use crate::base::Result;
 use crate::base::locks::Mutex;
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
 use crate::iod::Container;
-use crate::iod::rules::{Rule, breaking};
+use crate::iod::rules::{Rule, Rules};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,11 +91,11 @@ fn is_kept(store: &MemoryStore, version: u64) -> bool {
 type Got = (Result<()>, bool);
 
 /// Garbage is collected, and another process creates a tag before the first request `at`.
-fn tagged_before(at: &'static str) -> Got {
+fn tagged_before(at: &'static str, rules: Rules) -> Got {
     let (store, version) = container();
     let done = Arc::new(Mutex::new(None));
     let (tagger, outcome) = (store.clone(), done.clone());
-    let stopped = Stopped::before(&store, at, move || *outcome.lock() = Some(opened(&tagger).create_tag("old", version)));
+    let stopped = Stopped::before(&store, at, move || *outcome.lock() = Some(opened_with(&tagger, rules).create_tag("old", version)));
     run(&Container::open(stopped.clone()).unwrap(), &newest(1)).unwrap();
     assert!(stopped.is_over(), "there was no {at}");
     (0..2).for_each(|_| drop(collect(&store, &newest(1))));
@@ -106,11 +106,11 @@ fn tagged_before(at: &'static str) -> Got {
 }
 
 /// A process that creates a tag stands still before the request `at`, while garbage is collected.
-fn overtaken_before(at: &'static str) -> Got {
+fn overtaken_before(at: &'static str, rules: Rules) -> Got {
     let (store, version) = container();
     let meanwhile = store.clone();
     let stopped = Stopped::before(&store, at, move || drop(collect(&meanwhile, &newest(1))));
-    let done = Container::open(stopped.clone()).unwrap().create_tag("old", version);
+    let done = Container::open_with(stopped.clone(), rules).unwrap().create_tag("old", version);
     assert!(stopped.is_over(), "there was no {at}");
     (0..2).for_each(|_| drop(collect(&store, &newest(1))));
     (done, is_kept(&store, version))
@@ -120,26 +120,26 @@ fn overtaken_before(at: &'static str) -> Got {
 fn tags_hold_their_version_or_are_refused() {
     // Before the floor is published, the run finds the tag when it reads tags again.
     for at in ["list tag/", "create g/"] {
-        let (done, kept) = tagged_before(at);
+        let (done, kept) = tagged_before(at, Rules::default());
         assert!(done.is_ok() && kept, "{at}: {done:?}");
     }
     // The first record is deleted; all of them are.
-    let (done, kept) = tagged_before("delete v/");
+    let (done, kept) = tagged_before("delete v/", Rules::default());
     assert!(is_stale(&done) && !kept, "{done:?}");
-    let (done, kept) = tagged_before("delete d/");
+    let (done, kept) = tagged_before("delete d/", Rules::default());
     assert!(done.is_err() && !kept, "{done:?}");
-    let (done, kept) = overtaken_before("create tag/");
+    let (done, kept) = overtaken_before("create tag/", Rules::default());
     assert!(is_stale(&done) && !kept, "{done:?}");
     // The run sees the tag that the suspended process made.
-    let (done, kept) = overtaken_before("list g/");
+    let (done, kept) = overtaken_before("list g/", Rules::default());
     assert!(is_stale(&done) || kept, "{done:?}");
 }
 
 #[test]
 fn without_the_floor_a_tag_loses_its_version() {
-    let (done, kept) = breaking(Some(Rule::FloorAfterTag), || tagged_before("delete v/"));
+    let (done, kept) = tagged_before("delete v/", Rules::breaking(Some(Rule::FloorAfterTag)));
     assert!(done.is_ok() && !kept, "{done:?}");
-    let (done, kept) = breaking(Some(Rule::FloorAfterTag), || overtaken_before("create tag/"));
+    let (done, kept) = overtaken_before("create tag/", Rules::breaking(Some(Rule::FloorAfterTag)));
     assert!(done.is_ok() && !kept, "{done:?}");
 }
 

@@ -10,7 +10,7 @@ use crate::file::store::memory::MemoryStore;
 use crate::iod::container::{Outcome, now};
 use crate::iod::pin::Pin;
 use crate::iod::record::{Delta, encode_delta};
-use crate::iod::rules::{Rule, breaking};
+use crate::iod::rules::{Rule, Rules};
 use crate::iod::{Cell, Container, Data, Entry, Extent, PackWriter, Ranges, Session, Snapshot, keys, sealed};
 use std::collections::BTreeMap;
 use std::io;
@@ -28,6 +28,11 @@ pub(super) fn newest(count: u64) -> Options {
 
 pub(super) fn opened(store: &MemoryStore) -> Container {
     Container::open(Arc::new(store.clone())).unwrap()
+}
+
+/// A container whose garbage collection keeps only `rules`.
+pub(super) fn opened_with(store: &MemoryStore, rules: Rules) -> Container {
+    Container::open_with(Arc::new(store.clone()), rules).unwrap()
 }
 
 pub(super) fn collect(store: &MemoryStore, options: &Options) -> Report {
@@ -69,7 +74,12 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(store: Arc<dyn ObjectStore>, seconds: u32) -> Writer {
-        let container = Container::open(store).unwrap();
+        Writer::with(store, seconds, Rules::default())
+    }
+
+    /// One that keeps only `rules`.
+    pub(super) fn with(store: Arc<dyn ObjectStore>, seconds: u32, rules: Rules) -> Writer {
+        let container = Container::open_with(store, rules).unwrap();
         container.set_pin_seconds(seconds);
         let mut snapshot = container.snapshot(None).unwrap();
         let session = container.begin_session(&mut snapshot).unwrap();
@@ -285,22 +295,20 @@ pub(super) fn is_stale<T>(result: &Result<T>) -> bool {
 
 /// Another writer commits, and garbage is collected.
 pub(super) fn overtake(store: &MemoryStore) {
-    breaking(None, || {
-        let mut other = Writer::new(Arc::new(store.clone()), 3600);
-        for n in 0..5u8 {
-            other.put(b"other", &[n; 10]).unwrap();
-        }
-        other.end();
-        collect(store, &newest(1));
-    });
+    let mut other = Writer::new(Arc::new(store.clone()), 3600);
+    for n in 0..5u8 {
+        other.put(b"other", &[n; 10]).unwrap();
+    }
+    other.end();
+    collect(store, &newest(1));
 }
 
 /// A writer stands still before its record is created, which takes the number of a removed record.
 /// Returns what it got, and whether the container has its value then.
-fn frozen_in_create() -> (Result<u64>, bool) {
+fn frozen_in_create(rules: Rules) -> (Result<u64>, bool) {
     let store = created();
     let frozen = Frozen::new(&store);
-    let mut writer = Writer::new(frozen.clone(), 0);
+    let mut writer = Writer::with(frozen.clone(), 0, rules);
     let meanwhile = store.clone();
     frozen.before_commit(move || overtake(&meanwhile));
     let done = writer.put(b"mine", b"value");
@@ -313,17 +321,17 @@ fn frozen_in_create() -> (Result<u64>, bool) {
 
 #[test]
 fn a_record_in_place_of_a_removed_one_does_not_count() {
-    let (done, there) = frozen_in_create();
+    let (done, there) = frozen_in_create(Rules::default());
     assert!(is_stale(&done) && !there, "{done:?}");
-    let (done, there) = breaking(Some(Rule::FloorAfterCommit), frozen_in_create);
+    let (done, there) = frozen_in_create(Rules::breaking(Some(Rule::FloorAfterCommit)));
     assert!(done.is_ok() && !there, "without the rule the commit is lost in silence: {done:?}");
 }
 
 /// A session that counts as ended wakes up, with a value in a pack that was removed. True: the
 /// container is readable.
-fn frozen_before_commit() -> (Result<u64>, bool) {
+fn frozen_before_commit(rules: Rules) -> (Result<u64>, bool) {
     let store = created();
-    let mut writer = Writer::new(Arc::new(store.clone()), 0);
+    let mut writer = Writer::with(Arc::new(store.clone()), 0, rules);
     let cell = writer.stored(&[7; LONG]).unwrap();
     overtake(&store);
     while writer.container.next(&mut writer.snapshot).unwrap().is_some() {}
@@ -337,14 +345,14 @@ fn frozen_before_commit() -> (Result<u64>, bool) {
 
 #[test]
 fn a_session_that_counts_as_ended_commits_nothing() {
-    let (done, readable) = frozen_before_commit();
+    let (done, readable) = frozen_before_commit(Rules::default());
     assert!(is_stale(&done) && readable, "{done:?}");
-    let (done, readable) = breaking(Some(Rule::FloorBeforeCommit), frozen_before_commit);
+    let (done, readable) = frozen_before_commit(Rules::breaking(Some(Rule::FloorBeforeCommit)));
     assert!(done.is_ok() && !readable, "without the rule the container refers to a removed pack: {done:?}");
 }
 
 /// A commit under way, by a session whose pack is removed meanwhile, based on the newest version.
-fn frozen_at_the_tip(off: Option<Rule>) -> (Result<u64>, bool) {
+fn frozen_at_the_tip(rules: Rules) -> (Result<u64>, bool) {
     let store = created();
     // A floor is there: the run below does not move it.
     collect(&store, &newest(1000));
@@ -352,7 +360,7 @@ fn frozen_at_the_tip(off: Option<Rule>) -> (Result<u64>, bool) {
     let mut writer = Writer::new(frozen.clone(), 0);
     let meanwhile = store.clone();
     frozen.before_commit(move || {
-        let report = breaking(off, || collect(&meanwhile, &newest(1000)));
+        let report = run(&opened_with(&meanwhile, rules), &newest(1000)).unwrap();
         assert_eq!(report.packs, 1, "{report:?}");
     });
     let done = writer.put(b"mine", &[7; LONG]);
@@ -361,14 +369,14 @@ fn frozen_at_the_tip(off: Option<Rule>) -> (Result<u64>, bool) {
 
 #[test]
 fn commits_under_way_fail_when_their_session_has_ended() {
-    let (done, readable) = frozen_at_the_tip(None);
+    let (done, readable) = frozen_at_the_tip(Rules::default());
     assert!(is_stale(&done) && readable, "{done:?}");
-    let (done, readable) = frozen_at_the_tip(Some(Rule::Fence));
+    let (done, readable) = frozen_at_the_tip(Rules::breaking(Some(Rule::Fence)));
     assert!(done.is_ok() && !readable, "without the rule the container refers to a removed pack: {done:?}");
 }
 
 /// A pinned reader of an old version. True: it is readable after a run.
-fn pinned_reader() -> bool {
+fn pinned_reader(rules: Rules) -> bool {
     let store = created();
     let mut writer = Writer::new(Arc::new(store.clone()), 3600);
     writer.put(b"k", &[1; LONG]).unwrap();
@@ -380,7 +388,7 @@ fn pinned_reader() -> bool {
         writer.put(b"k", &[n; LONG]).unwrap();
     }
     writer.end();
-    collect(&store, &newest(1));
+    run(&opened_with(&store, rules), &newest(1)).unwrap();
     let found = shown(&reader, &snapshot);
     reader.unpin().unwrap();
     if found.is_ok() {
@@ -394,11 +402,11 @@ fn pinned_reader() -> bool {
 
 #[test]
 fn pinned_versions_stay() {
-    assert!(pinned_reader());
-    assert!(!breaking(Some(Rule::Pins), pinned_reader));
+    assert!(pinned_reader(Rules::default()));
+    assert!(!pinned_reader(Rules::breaking(Some(Rule::Pins))));
 }
 
-fn tagged() -> bool {
+fn tagged(rules: Rules) -> bool {
     let store = created();
     let mut writer = Writer::new(Arc::new(store.clone()), 3600);
     let version = writer.put(b"k", &[1; LONG]).unwrap();
@@ -407,35 +415,35 @@ fn tagged() -> bool {
         writer.put(b"k", &[n; LONG]).unwrap();
     }
     writer.end();
-    collect(&store, &newest(1));
+    run(&opened_with(&store, rules), &newest(1)).unwrap();
     assert!(opened(&store).snapshot(Some(version + 1)).is_err());
     read(&opened(&store), Some(version)).is_ok_and(|model| model[b"k".as_slice()] == [1; LONG])
 }
 
 #[test]
 fn tagged_versions_stay() {
-    assert!(tagged());
-    assert!(!breaking(Some(Rule::Tags), tagged));
+    assert!(tagged(Rules::default()));
+    assert!(!tagged(Rules::breaking(Some(Rule::Tags))));
 }
 
-fn opens_after_a_run() -> bool {
+fn opens_after_a_run(rules: Rules) -> bool {
     let store = created();
     let mut writer = Writer::new(Arc::new(store.clone()), 3600);
     for n in 0..9u8 {
         writer.put(&[n], &[n; LONG]).unwrap();
     }
     writer.end();
-    assert!(collect(&store, &newest(1)).versions >= 8);
+    assert!(run(&opened_with(&store, rules), &newest(1)).unwrap().versions >= 8);
     read(&opened(&store), None).is_ok_and(|model| model.len() == 9)
 }
 
 #[test]
 fn a_checkpoint_is_written_before_records_are_removed() {
-    assert!(opens_after_a_run());
-    assert!(!breaking(Some(Rule::FloorCheckpoint), opens_after_a_run));
+    assert!(opens_after_a_run(Rules::default()));
+    assert!(!opens_after_a_run(Rules::breaking(Some(Rule::FloorCheckpoint))));
 }
 
-fn unpinned_reader_in_the_grace() -> bool {
+fn unpinned_reader_in_the_grace(rules: Rules) -> bool {
     let store = created();
     let mut writer = Writer::new(Arc::new(store.clone()), 3600);
     writer.put(b"k", &[1; LONG]).unwrap();
@@ -448,7 +456,7 @@ fn unpinned_reader_in_the_grace() -> bool {
     let day = Options { grace: 86_400, ..newest(1) };
     // Sessions count as ended when they are older than the grace.
     for hours in [25, 26, 40] {
-        run_at(&opened(&store), &day, now() + hours * 3600).unwrap();
+        run_at(&opened_with(&store, rules), &day, now() + hours * 3600).unwrap();
     }
     let found = shown(&reader, &snapshot);
     if found.is_ok() {
@@ -461,8 +469,8 @@ fn unpinned_reader_in_the_grace() -> bool {
 
 #[test]
 fn deletion_waits_for_the_grace() {
-    assert!(unpinned_reader_in_the_grace());
-    assert!(!breaking(Some(Rule::Grace), unpinned_reader_in_the_grace));
+    assert!(unpinned_reader_in_the_grace(Rules::default()));
+    assert!(!unpinned_reader_in_the_grace(Rules::breaking(Some(Rule::Grace))));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::base::request_error::is_absent;
 use crate::base::{Error, Result};
 use crate::iod::objects::failed;
 use crate::iod::pin::{PIN_MAX_BYTES, Pin};
-use crate::iod::rules::{Rule, keeps};
+use crate::iod::rules::Rule;
 use crate::iod::{Container, keys, sealed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -60,12 +60,12 @@ impl View {
         for name in listed(container, keys::PINS, "")? {
             let Some(bytes) = read(container, &name, PIN_MAX_BYTES)? else { continue };
             let pin = Pin::decode(&bytes).map_err(|e| unreadable(&name, &e))?;
-            match pin.lasts_at(now, grace) && keeps(Rule::Pins) {
+            match pin.lasts_at(now, grace) && container.rules().keep(Rule::Pins) {
                 true => view.pins.push(pin),
                 false => view.over.push(name),
             }
         }
-        for name in listed(container, TAGS, "")?.into_iter().filter(|_| keeps(Rule::Tags)) {
+        for name in listed(container, TAGS, "")?.into_iter().filter(|_| container.rules().keep(Rule::Tags)) {
             let Some(bytes) = read(container, &name, PIN_MAX_BYTES)? else { continue };
             let version = sealed::open(&bytes, TAG_SIGNATURE, "tag", 0).and_then(|mut r| r.u64());
             view.tags.insert(version.map_err(|e| unreadable(&name, &e))?);
