@@ -60,7 +60,7 @@ pub(crate) struct ExternalArgs {
 
 /// Arguments of `h5dir cp`.
 #[derive(Debug, Args)]
-#[command(after_help = CP_HELP)]
+#[command(after_help = CP_HELP, override_usage = "h5dir cp [OPTIONS] <SRC>... <DST>")]
 pub(crate) struct CopyArgs {
     /// Copy directories with everything in them
     #[arg(short, long, visible_short_alias = 'R')]
@@ -138,16 +138,19 @@ pub(crate) struct CopyArgs {
     /// Which other files are read.
     pub(crate) external: ExternalArgs,
 
-    /// What to copy: FILE:/PATH, a local file or directory, or - (standard input)
+    /// What to copy, and last where to: FILE:/PATH, a local file or directory, or - (standard input
+    /// or output)
+    // One list, because options may stand between its members.
     #[arg(required = true, value_name = "SRC")]
-    pub(crate) sources: Vec<OsString>,
-
-    /// Where to: FILE:/PATH, a local file or directory, or - (standard output)
-    #[arg(value_name = "DST")]
-    pub(crate) destination: OsString,
+    paths: Vec<OsString>,
 }
 
 impl CopyArgs {
+    /// What to copy, and where to. `None`: the destination is missing.
+    pub(crate) fn sides(&self) -> Option<(&[OsString], &OsString)> {
+        self.paths.split_last().map(|(destination, sources)| (sources, destination)).filter(|(sources, _)| !sources.is_empty())
+    }
+
     /// The arguments of a copy of all that `source` has to the new file of `destination`, in which
     /// datasets of a log become ordinary ones.
     pub(crate) fn without_log(source: OsString, destination: OsString, libver: LibVer) -> Self {
@@ -171,8 +174,7 @@ impl CopyArgs {
             into_log: false,
             config: None,
             external: ExternalArgs { external: ExternalFiles::Visible, external_root: None, version: None },
-            sources: vec![source],
-            destination,
+            paths: vec![source, destination],
         }
     }
 

@@ -209,6 +209,11 @@ pub trait ContainerKind: Sync {
     /// True if a container of this kind may be at `target`, which need not exist yet.
     fn claims(&self, target: &Path) -> bool;
 
+    /// True if there is a file or a folder at `target`, or what this kind finds by that name.
+    fn exists(&self, target: &Path) -> bool {
+        target.symlink_metadata().is_ok()
+    }
+
     /// Resolves the paths of `options` and opens what is there; reads nothing of it. Nothing is
     /// resolved again afterwards.
     fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;

@@ -281,9 +281,7 @@ fn shape(d: &Now, spec: &DatasetSpec, datatype: &Datatype) -> Result<(Extent, Ve
         (d.creation.extent, dims)
     };
     if spec.only_blank && !d.blank {
-        let reason =
-            format!("shape {dims:?} is not one that {:?} grows or shrinks to: user.h5dir.reshape gives the bytes it", d.creation.dims);
-        return Err(invalid(reason));
+        return Err(invalid(no_extent(d, &dims)));
     }
     let bytes = if extent == Extent::Null { Some(0) } else { reshaped(&dims) };
     if counted && bytes != Some(d.size) && !d.blank {
@@ -292,6 +290,18 @@ fn shape(d: &Now, spec: &DatasetSpec, datatype: &Datatype) -> Result<(Extent, Ve
         return Err(invalid(format!("the dataset has {have} bytes, and {want} are needed for {dims:?} elements of {size} bytes")));
     }
     Ok((extent, dims))
+}
+
+/// Why the extent of a dataset does not become `dims`.
+fn no_extent(d: &Now, dims: &[u64]) -> String {
+    let (old, max) = (&d.creation.dims, d.max());
+    if dims.len() != old.len() {
+        return format!("shape {dims:?} has {} dimensions, the dataset {}: user.h5dir.reshape changes that", dims.len(), old.len());
+    }
+    match dims.iter().zip(&max).position(|(n, max)| max.is_some_and(|max| *n > max)) {
+        Some(k) => format!("dimension {k} of shape {dims:?} is larger than its maximum: set user.h5dir.maxshape first"),
+        None => format!("shape {old:?} does not become {dims:?}: user.h5dir.reshape changes the shape of the same elements"),
+    }
 }
 
 /// The largest dimensions that are wanted, for the dimensions `dims`.

@@ -59,6 +59,11 @@ pub fn open_located(spec: &MountSpec, located: LocatedContainer) -> Result<Arc<d
     show(located.open(&options)?, spec.clone())
 }
 
+/// True if there is something at `path`, be it a file in several members.
+pub fn exists(path: &Path) -> bool {
+    kinds::of(path).exists(path)
+}
+
 /// Checks that the container of `spec`, which need not exist, may refer to bytes of the HDF5 file
 /// `original`. Error: why not.
 pub fn check_original(spec: &MountSpec, original: &Path) -> Result<(), String> {

@@ -73,6 +73,24 @@ def compare(t, options, first, data, what):
     t.equal({path: harness.read(path) for path in before}, before, f"{what}: no byte changed")
 
 
+def by_name(t, options, name, first, what):
+    """Every command takes `name` for the file, whose first member is `first`."""
+    for command in (("ls", "-lR"), ("check", "--data"), ("stat", "--space"), ("find",)):
+        shown = run(options, *command, name).replace(name, first)
+        t.equal(shown, run(options, *command, first), f"{what}: {command}")
+    t.equal(run(options, "cat", "--text", f"{name}:/small"), "0\n1\n2\n3\n4\n", f"{what}: cat")
+    t.equal(run(options, "diff", f"{name}:/", f"{first}:/"), "", f"{what}: diff")
+    copy = first + ".copy.h5"
+    # Options may stand between the source and the destination.
+    run(options, "cp", "-r", f"{name}:/", "--create", f"{copy}:/")
+    t.equal(run(options, "diff", f"{copy}:/", f"{name}:/"), "", f"{what}: cp")
+    os.unlink(copy)
+    with harness.mounted(options.bin, name) as m:
+        t.equal(harness.read(f"{m}/small"), bytes(range(5)), f"{what}: mount")
+    out = run(options, "cp", f"{name}:/small", f"{name}:/other", code=None)
+    t.check("only read" in out, f"{what}: cp into it: {out}")
+
+
 def families(t, options, folder, rng):
     for libver in ("earliest", "v110", "latest"):
         for size, pattern in ((4096, "fam%05d.h5"), (1000, "run0_%d.h5"), (1 << 20, "one%03d.h5"), (30_000, "%02d"), (777, "t%03d-7.h5")):
@@ -84,7 +102,7 @@ def families(t, options, folder, rng):
             first = os.path.join(place, re.sub(r"%\d*d", lambda found: found[0] % 0, pattern))
             what = f"family {libver} {size} {pattern}"
             compare(t, options, first, data, what)
-            t.equal(run(options, "ls", path).replace(pattern, os.path.basename(first)), run(options, "ls", first), f"{what}: by its pattern")
+            by_name(t, options, path, first, f"{what}: by its pattern")
     # Damage of members.
     place = os.path.join(folder, "earliest-4096")
     first = os.path.join(place, "fam00000.h5")
@@ -117,7 +135,7 @@ def splits(t, options, folder, rng):
                 data = fill(f, rng)
             first = path + extensions.get("meta_ext", b"-m.h5").decode()
             compare(t, options, first, data, f"split {libver} {base}")
-        t.check("deep" in run(options, "ls", "-R", os.path.join(place, "data")), f"split {libver}: by its name as a whole")
+        by_name(t, options, os.path.join(place, "data"), os.path.join(place, "data-m.h5"), f"split {libver}: by its name as a whole")
     place = os.path.join(folder, "split-latest")
     first, raw = os.path.join(place, "data-m.h5"), os.path.join(place, "data-r.h5")
     moved = os.path.join(place, "else")

@@ -62,8 +62,9 @@ use std::time::SystemTime;
 
 /// Runs `h5dir cp`.
 pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
-    let sources = args.sources.iter().map(|text| Argument::parse(text)).collect();
-    let (sources, destination, creates) = whole::roots(sources, Argument::parse(&args.destination), is_recursive(args));
+    let sides = args.sides().ok_or_else(|| Failure::new(Exit::Usage, "the destination is missing: h5dir cp SRC... DST"))?;
+    let sources = sides.0.iter().map(|text| Argument::parse(text)).collect();
+    let (sources, destination, creates) = whole::roots(sources, Argument::parse(sides.1), is_recursive(args));
     check(args, &sources, &destination)?;
     if destination == Argument::Standard {
         if args.verbose || args.dry_run || args.json {
@@ -150,7 +151,7 @@ fn check_exists(source: &Argument) -> Result<(), Failure> {
         Argument::Object { file, .. } => container_folder(file).unwrap_or(file),
         Argument::Standard => return Ok(()),
     };
-    if is_url(path) {
+    if is_url(path) || open::exists(path) {
         return Ok(());
     }
     path.symlink_metadata().map(drop).map_err(|e| cannot("read", source, &e))
@@ -163,7 +164,7 @@ fn exists(destination: &Argument, wanted: bool) -> bool {
     match container_folder(file) {
         Some(folder) => folder.join("iod").symlink_metadata().is_ok(),
         None if container_url(file).is_some() => !wanted || open::examine(file, |_| ()).is_ok(),
-        None => is_url(file) || file.symlink_metadata().is_ok(),
+        None => is_url(file) || open::exists(file),
     }
 }
 

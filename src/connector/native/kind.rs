@@ -59,6 +59,10 @@ impl ContainerKind for Hdf5File {
         true
     }
 
+    fn exists(&self, target: &Path) -> bool {
+        target.symlink_metadata().is_ok() || several::first_member(target).is_some()
+    }
+
     fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
         let path = &options.target;
         let io = |source| OpenError::Open { path: path.clone(), source };
