@@ -160,7 +160,7 @@ impl PosixFile {
 
     /// Reads like `read_at`, but reports to `base::waiting` before it waits for a device.
     fn read_watched(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let done = self.read_in_memory(buf, offset);
+        let done = self.read_cached(buf, offset).unwrap_or(0);
         let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) else { return Ok(done) };
         waiting::may_wait();
         Ok(done.saturating_add(self.read_at(rest, offset.saturating_add(done as u64))?))
@@ -172,14 +172,18 @@ impl PosixFile {
         lseek(self.file.as_fd(), i64::try_from(offset).ok()?, Whence::SeekHole).ok().and_then(|end| u64::try_from(end).ok())
     }
 
-    /// Reads from the page cache only; returns the bytes read.
-    fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> usize {
-        let Ok(offset) = libc::off_t::try_from(offset) else { return 0 };
+    /// Reads from the page cache only; returns the bytes read. `None`: the file system has no such
+    /// reads.
+    fn read_cached(&self, buf: &mut [u8], offset: u64) -> Option<usize> {
+        let Ok(offset) = libc::off_t::try_from(offset) else { return Some(0) };
         let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
         // SAFETY: one part, which is `buf`, borrowed for the call; the descriptor lives as long as
         // `self`.
         let n = unsafe { libc::preadv2(self.file.as_raw_fd(), &part, 1, offset, libc::RWF_NOWAIT) };
-        usize::try_from(n).unwrap_or(0).min(buf.len())
+        if n < 0 && nix::errno::Errno::last() == nix::errno::Errno::EOPNOTSUPP {
+            return None;
+        }
+        Some(usize::try_from(n).unwrap_or(0).min(buf.len()))
     }
 }
 
@@ -217,6 +221,10 @@ impl FileDriver for PosixFile {
             self.hints.store(HINTS_AFTER_SLOW_READ, Ordering::Relaxed);
         }
         Ok(done)
+    }
+
+    fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_cached(buf, offset).map_or_else(|| self.read_at(buf, offset), Ok)
     }
 
     fn hole_end(&self, offset: u64) -> Option<u64> {

@@ -5,7 +5,8 @@
 
 use super::cache::MetadataCache;
 use super::dependencies;
-use crate::base::{Address, Error, Result, limits};
+use crate::base::limits::{self, IO_PIECE_BYTES};
+use crate::base::{Address, Error, Result};
 use crate::file::{FileDriver, transaction::Transaction};
 use crate::format::{
     Context,
@@ -288,6 +289,30 @@ impl Store {
         }
         let n = self.driver.read_at(buf, offset).map_err(|e| Error::io("read", address, &e))?;
         if n == buf.len() { Ok(()) } else { Err(Error::past_end("raw data", address, buf.len() as u64, n as u64)) }
+    }
+
+    /// [`Store::read_raw`] of bytes that the memory of the host has. False: a disk must be read, and
+    /// `buf` is undefined.
+    pub fn read_raw_in_memory(&self, address: Address, buf: &mut [u8]) -> Result<bool> {
+        let offset = self.offset(address, "raw data")?;
+        if self.transaction.is_some() {
+            dependencies::record_read(address.0..address.0.saturating_add(buf.len() as u64));
+        }
+        let n = self.driver.read_in_memory(buf, offset).map_err(|e| Error::io("read", address, &e))?;
+        Ok(n == buf.len())
+    }
+
+    /// Has the host read `len` bytes of raw data into its memory. A read that follows finds errors.
+    pub fn warm_raw(&self, address: Address, len: usize) {
+        let Ok(offset) = self.offset(address, "raw data") else { return };
+        let mut piece = vec![0; len.min(IO_PIECE_BYTES)];
+        let mut done = 0usize;
+        while let Some(part) = piece.get_mut(..len.saturating_sub(done).min(IO_PIECE_BYTES)).filter(|part| !part.is_empty()) {
+            match self.driver.read_at(part, offset.saturating_add(done as u64)) {
+                Ok(n) if n > 0 => done = done.saturating_add(n),
+                _ => return,
+            }
+        }
     }
 
     /// Returns the decoded entry of type `T` at `address`; loads it (value, bytes to charge) if not

@@ -1,7 +1,8 @@
 //! Contiguous layout: the elements are in one block of the file, allocated at the first write.
 
 use super::parts::Parts;
-use super::traits::{BackgroundTurn, DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
+use super::plain_reads::PlainReads;
+use super::traits::{BackgroundTurn, DatasetBytes, Description, Front, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
@@ -124,6 +125,15 @@ impl Layout for Contiguous {
         }
         data.fill.fill(offset, buf);
         Ok(())
+    }
+
+    fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {
+        if !self.address.is_defined() {
+            return self.read(data, env, offset, buf).map(|()| Front::Read(buf.len()));
+        }
+        let reads = PlainReads::new(&data.store, true);
+        reads.read(self.at(offset)?, buf)?;
+        Ok(reads.deferred().map_or(Front::Read(buf.len()), Front::Undecoded))
     }
 
     fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {

@@ -6,6 +6,7 @@ mod contiguous;
 mod external;
 mod log;
 mod parts;
+mod plain_reads;
 mod registry;
 mod source_reads;
 mod traits;

@@ -54,15 +54,15 @@ impl BackgroundTurn for AlwaysTurn {
     }
 }
 
-/// Decodes chunks into the caches for the next read. Needs no lock: a chunk that changes meanwhile
-/// is not cached.
+/// Decodes chunks into the caches for the next read, or has the host read stored bytes into its
+/// memory. Needs no lock: a chunk that changes meanwhile is not cached.
 pub type Undecoded<'a> = Box<dyn FnOnce() + 'a>;
 
 /// What [`Layout::read_front`] did.
 pub enum Front<'a> {
     /// So many bytes were read, at least one.
     Read(usize),
-    /// Nothing was: these chunks are decoded first.
+    /// Nothing was: chunks are decoded, or stored bytes brought into memory, first.
     Undecoded(Undecoded<'a>),
 }
 

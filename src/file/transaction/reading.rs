@@ -53,6 +53,24 @@ impl FileDriver for Transaction {
         Ok(n.max(state.overlay.patch(offset, buf)))
     }
 
+    fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let writes_before = {
+            let state = self.state.read();
+            if let Some(there) = in_memory(&state, buf, offset) {
+                return Ok(there);
+            }
+            state.overlay.writes_below()
+        };
+        let n = self.driver.read_in_memory(buf, offset)?;
+        let state = self.state.read();
+        // Of a part, it is not known which bytes after it a patch would have.
+        if n < buf.len() || state.overlay.writes_below() != writes_before {
+            return Ok(0);
+        }
+        state.overlay.patch(offset, buf);
+        Ok(n)
+    }
+
     fn hole_end(&self, offset: u64) -> Option<u64> {
         let state = self.state.read();
         let known = state.overlay.next(offset).unwrap_or(u64::MAX);

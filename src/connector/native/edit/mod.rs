@@ -64,6 +64,8 @@ mod sequences;
 #[cfg(test)]
 mod sequences_tests;
 #[cfg(test)]
+mod slow_disk_tests;
+#[cfg(test)]
 mod small_tests;
 mod swmr;
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use super::create;
 use super::found_chunks::FoundChunks;
 use super::holes::Accuracy;
-use super::locate::Located;
 use super::read::Reading;
 use super::storage::Chunked;
 use super::write::ChunkWriter;
@@ -23,7 +22,7 @@ use crate::dataset::index;
 use crate::dataset::layout::parts::Parts;
 use crate::dataset::layout::traits::{
     BackgroundTurn, CopyUnit, DatasetBytes, Definition, Description, DirtyList, Front, Layout, Operation, Progress, Seek, StoredChunks,
-    StoredVolume, WriteBack, Written,
+    StoredVolume, Undecoded, WriteBack, Written,
 };
 use crate::filter::Pipeline;
 use crate::format::message::data_layout::{DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, IndexInfo, Layout as Class};
@@ -136,7 +135,7 @@ impl Chunked {
         defers: bool,
         offset: u64,
         buf: &mut [u8],
-    ) -> Result<Option<Located<'a>>> {
+    ) -> Result<Option<Undecoded<'a>>> {
         match part {
             Part::Hole(_) => {
                 data.fill.fill(offset, buf);
@@ -177,8 +176,7 @@ impl Layout for Chunked {
         let front = buf.get_mut(..part.len()).unwrap_or_default();
         Ok(match self.read_part(data, env, part, true, offset, front)? {
             None => Front::Read(front.len()),
-            // The read that follows finds errors.
-            Some(located) => Front::Undecoded(Box::new(|| drop(located.decode()))),
+            Some(undecoded) => Front::Undecoded(undecoded),
         })
     }
 

@@ -1,13 +1,14 @@
 //! Reads chunked datasets: splits requests by chunk, and finds and decodes the chunks.
 
-use super::locate::{ChunkLocation, Located};
+use super::locate::ChunkLocation;
 use super::storage::Chunked;
 use crate::base::{Address, Error, Result, buffers};
 use crate::dataset::chunk::format::READ_AHEAD_CHUNK_MAX_BYTES;
 use crate::dataset::chunk::pieces::{ChunkPieces, Piece};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
-use crate::dataset::layout::traits::Seek;
+use crate::dataset::layout::plain_reads::PlainReads;
+use crate::dataset::layout::traits::{Seek, Undecoded};
 use crate::meta::Store;
 use std::cell::RefCell;
 
@@ -35,37 +36,36 @@ pub(super) struct Reading<'a> {
     pub fill: &'a FillPattern,
 }
 
-/// A pending read from the file to the request's buffer. Joins adjacent reads, to save system
-/// calls.
-struct DirectRun {
+/// Reads of stored bytes, of which one is pending, into the request's buffer. Joins adjacent reads,
+/// to save system calls.
+struct DirectReads<'a> {
+    reads: PlainReads<'a>,
     at: Address,
     from: usize,
     len: usize,
 }
 
-impl Default for DirectRun {
-    fn default() -> Self {
-        DirectRun { at: Address::UNDEF, from: 0, len: 0 }
+impl<'a> DirectReads<'a> {
+    fn new(reads: PlainReads<'a>) -> Self {
+        DirectReads { reads, at: Address::UNDEF, from: 0, len: 0 }
     }
-}
 
-impl DirectRun {
-    fn add(&mut self, store: &Store, at: Address, p: &Piece, buf: &mut [u8]) -> Result<()> {
+    fn add(&mut self, at: Address, p: &Piece, buf: &mut [u8]) -> Result<()> {
         let follows =
             self.len > 0 && self.from.checked_add(self.len) == Some(p.in_buffer) && self.at.checked_add(self.len as u64) == Some(at);
         if follows {
             self.len = self.len.saturating_add(p.len);
             return Ok(());
         }
-        self.flush(store, buf)?;
-        *self = DirectRun { at, from: p.in_buffer, len: p.len };
+        self.flush(buf)?;
+        (self.at, self.from, self.len) = (at, p.in_buffer, p.len);
         Ok(())
     }
 
-    fn flush(&mut self, store: &Store, buf: &mut [u8]) -> Result<()> {
-        let run = std::mem::take(self);
-        match buf.get_mut(run.from..run.from.saturating_add(run.len)) {
-            Some(part) if run.len > 0 => store.read_raw(run.at, part),
+    fn flush(&mut self, buf: &mut [u8]) -> Result<()> {
+        let len = std::mem::take(&mut self.len);
+        match buf.get_mut(self.from..self.from.saturating_add(len)) {
+            Some(part) if len > 0 => self.reads.read(self.at, part),
             _ => Ok(()),
         }
     }
@@ -94,24 +94,26 @@ impl Chunked {
 
     /// Reads at most [`Chunked::slice_bytes`] from byte `offset`.
     ///
-    /// With `defers`, returns chunks that must be decoded first instead of decoding them, unless
-    /// the cache cannot hold them.
-    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, defers: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Located<'a>>> {
+    /// With `defers`, returns what must be decoded or read from a disk first instead of doing that,
+    /// unless the cache cannot hold the chunks.
+    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, defers: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Undecoded<'a>>> {
         let Reading { env, store, .. } = at;
         let pieces = self.grid.pieces(offset, buf.len());
-        let mut direct = DirectRun::default();
+        let mut direct = DirectReads::new(PlainReads::new(store, defers));
         let most = self.batch_chunks(env);
         let defers = defers && pieces.len() <= most && self.is_kept(env);
         for batch in pieces.chunks(most) {
             let located = self.locate(env, store, batch)?;
             if defers && located.is_undecoded() {
-                return Ok(Some(located));
+                // The read that follows finds errors.
+                return Ok(Some(Box::new(|| drop(located.decode()))));
             }
             for (t, source) in batch.iter().zip(located.decode()?) {
                 self.copy(at, offset, t, source, buf, &mut direct)?;
             }
         }
-        direct.flush(store, buf).map(|()| None)
+        direct.flush(buf)?;
+        Ok(direct.reads.deferred())
     }
 
     /// Chunks that are held at once: they stay within a quarter of the cache.
@@ -133,7 +135,7 @@ impl Chunked {
         t: &ChunkPieces,
         source: ChunkLocation,
         buf: &mut [u8],
-        direct: &mut DirectRun,
+        direct: &mut DirectReads<'_>,
     ) -> Result<()> {
         let Reading { env, store, fill } = from;
         match source {
@@ -170,9 +172,9 @@ impl Chunked {
                 if let [p] = t.pieces.as_slice()
                     && p.rows == 1
                 {
-                    return direct.add(store, record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF), p, buf);
+                    return direct.add(record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF), p, buf);
                 }
-                let read = |at: u64, part: &mut [u8]| store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), part);
+                let read = |at: u64, part: &mut [u8]| direct.reads.read(record.address.checked_add(at).unwrap_or(Address::UNDEF), part);
                 self.copy_stored(t, buf, &read)?;
             }
             ChunkLocation::OnDisk(at) => {
