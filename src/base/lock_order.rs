@@ -1,6 +1,7 @@
 //! Checks in debug builds that a thread acquires the locks of a mount in one order.
 //!
-//! Locks of the same rank may be held together: a reader may lock again.
+//! Locks of the same rank may be held together, but no lock twice: a reader that locks again would
+//! wait for itself once a writer waits between.
 
 #[cfg(debug_assertions)]
 use std::cell::RefCell;
@@ -18,32 +19,33 @@ pub(crate) enum Rank {
 
 #[cfg(debug_assertions)]
 thread_local! {
-    static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+    static HELD: RefCell<Vec<(Rank, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A lock that this thread holds.
 #[derive(Debug)]
 struct Held {
     #[cfg(debug_assertions)]
-    rank: Rank,
-    /// Belongs to the thread that made it.
-    _thread: std::marker::PhantomData<*const ()>,
+    lock: (Rank, usize),
+    /// Is dropped by the thread that made it.
+    _thread: std::marker::PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
 
 impl Held {
-    /// Records that this thread is about to acquire a lock of `rank`. Panics in debug builds if it
-    /// holds a lock that comes after it.
-    fn acquire(rank: Rank) -> Held {
+    /// Records that this thread is about to acquire lock `id` (its address) of `rank`. Panics in
+    /// debug builds if it holds the same lock, or one that comes after it.
+    fn acquire(rank: Rank, id: usize) -> Held {
         #[cfg(debug_assertions)]
         HELD.with_borrow_mut(|held| {
-            debug_assert!(held.iter().all(|other| *other <= rank), "{rank:?} is acquired after {held:?}");
-            held.push(rank);
+            debug_assert!(held.iter().all(|(other, _)| *other <= rank), "{rank:?} is acquired after {held:?}");
+            debug_assert!(!held.contains(&(rank, id)), "{rank:?} is acquired twice");
+            held.push((rank, id));
         });
         #[cfg(not(debug_assertions))]
-        let _ = rank;
+        let _ = (rank, id);
         Held {
             #[cfg(debug_assertions)]
-            rank,
+            lock: (rank, id),
             _thread: std::marker::PhantomData,
         }
     }
@@ -53,7 +55,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         HELD.with_borrow_mut(|held| {
-            if let Some(i) = held.iter().rposition(|rank| *rank == self.rank) {
+            if let Some(i) = held.iter().rposition(|lock| *lock == self.lock) {
                 held.remove(i);
             }
         });
@@ -68,9 +70,9 @@ pub(crate) struct Locked<G> {
 }
 
 impl<G> Locked<G> {
-    /// Acquires a lock of `rank`.
-    pub(crate) fn acquire(rank: Rank, lock: impl FnOnce() -> G) -> Self {
-        let held = Held::acquire(rank);
+    /// Acquires the lock `of`, which has `rank`, by `lock`.
+    pub(crate) fn acquire<L>(rank: Rank, of: &L, lock: impl FnOnce() -> G) -> Self {
+        let held = Held::acquire(rank, std::ptr::from_ref(of).addr());
         Locked { _guard: lock(), _held: held }
     }
 }
@@ -82,12 +84,23 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     fn a_lock_acquired_out_of_order_is_found() {
-        let names = Held::acquire(Rank::Names);
-        let structures = Held::acquire(Rank::Structures);
-        drop(Held::acquire(Rank::Structures));
-        assert!(std::panic::catch_unwind(|| Held::acquire(Rank::Writers)).is_err());
+        let names = Held::acquire(Rank::Names, 1);
+        let structures = Held::acquire(Rank::Structures, 2);
+        drop(Held::acquire(Rank::Structures, 3));
+        assert!(std::panic::catch_unwind(|| Held::acquire(Rank::Writers, 4)).is_err());
         drop(structures);
-        drop(Held::acquire(Rank::Writers));
+        drop(Held::acquire(Rank::Writers, 4));
         drop(names);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_lock_acquired_twice_is_found() {
+        let of_one = Held::acquire(Rank::Structures, 1);
+        let of_another = Held::acquire(Rank::Structures, 2);
+        assert!(std::panic::catch_unwind(|| Held::acquire(Rank::Structures, 1)).is_err());
+        drop(of_one);
+        drop(Held::acquire(Rank::Structures, 1));
+        drop(of_another);
     }
 }

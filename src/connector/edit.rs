@@ -261,7 +261,7 @@ pub trait Edit: Send + Sync {
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()>;
 
     /// Sets attributes, all or none; those not named stay. A reference may name an object that is
-    /// not there yet: it is nil until the object is there.
+    /// not there yet: it is nil until the object is there. `attributes` must not use the container.
     fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()>;
 
     /// Sets an attribute's raw bytes (variable-length parts in exact form): an existing one keeps

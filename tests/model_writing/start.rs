@@ -139,7 +139,7 @@ fn object(native: &NativeConnector, id: ObjectId) -> MemoryObject {
         let mut bytes = vec![0; content.size().unwrap() as usize];
         assert_eq!(content.read(0, &mut bytes).unwrap(), bytes.len());
         object.bytes = Some(bytes);
-        let d = native.dataset_at(id, 0).unwrap().dataset.clone();
+        let d = native.access().dataset(id).unwrap().dataset.clone();
         let row = d.space.dims.iter().skip(1).product::<u64>() * d.element_size;
         if d.layout().resizes() {
             object.rows = Some(Rows { bytes: row, max: d.space.max()[0] });

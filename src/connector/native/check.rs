@@ -1,6 +1,7 @@
 //! Checks a file: walks all structures and reports what does not decode or contradicts itself.
 
 use super::NativeConnector;
+use super::access::Access;
 use super::claims::{Claims, Depth, claim_all};
 use super::file::HdfFile;
 use super::object::Object;
@@ -166,7 +167,7 @@ impl Claims for Checker<'_> {
 
 impl Check for NativeConnector {
     fn check(&self, data: bool, progress: &mut dyn FnMut(Progress)) -> Result<Checked> {
-        let _shared = self.shared();
+        let access = self.access();
         let file = self.file(0)?;
         let mut findings = Findings::default();
         if let Err(e) = file_end(&file) {
@@ -176,7 +177,7 @@ impl Check for NativeConnector {
         if let Some((len, _)) = cut {
             findings.add(of_error(None, &file.store.wrong_length(len)));
         }
-        if let Err(e) = self.check_writers(&file) {
+        if let Err(e) = self.check_writers(&access, &file) {
             findings.add(of_error(None, &e));
         }
         let mut report = |object: Option<Address>, problem: SpaceProblem<'_>| findings.add(of_problem(object, problem));
@@ -190,7 +191,7 @@ impl Check for NativeConnector {
             links: HashMap::new(),
             progress,
         };
-        claim_all(self, &file, if data { Depth::Elements } else { Depth::Structures }, &mut checker)?;
+        claim_all(&access, &file, if data { Depth::Elements } else { Depth::Structures }, &mut checker)?;
         // Groups in the lost part of a file that was cut have links, too.
         if cut.is_none() {
             checker.check_links(file.root);
@@ -207,8 +208,8 @@ impl Check for NativeConnector {
 
 impl NativeConnector {
     /// Errors: run files of log writers beside `file` cannot be joined with its log.
-    fn check_writers(&self, file: &Arc<HdfFile>) -> Result<()> {
-        let (Some(log), Some(places)) = (self.record_log(), &self.options.log.writers) else { return Ok(()) };
+    fn check_writers(&self, access: &Access<'_>, file: &Arc<HdfFile>) -> Result<()> {
+        let (Some(log), Some(places)) = (access.record_log(), &self.options.log.writers) else { return Ok(()) };
         if places.all(WriterHead::begins).is_ok_and(|found| found.is_empty()) {
             return Ok(());
         }

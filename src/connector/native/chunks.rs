@@ -1,6 +1,7 @@
 //! The stored chunks of a dataset, for the views of chunks.
 
 use super::NativeConnector;
+use super::access::Access;
 use super::dataset::Dataset;
 use crate::base::{Error, Result};
 use crate::connector::{ChunkPlace, Chunks, ObjectId};
@@ -20,11 +21,18 @@ pub struct StoredChunks {
 }
 
 impl StoredChunks {
+    fn connector(&self) -> Result<Arc<NativeConnector>> {
+        self.connector.upgrade().ok_or_else(|| Error::refused(libc::EIO, "the container is closed"))
+    }
+
     /// Calls `f` with the dataset as it is now.
     fn with<T>(&self, f: impl FnOnce(&Dataset, &dyn Stored, &Environment) -> Result<T>) -> Result<T> {
-        let connector = self.connector.upgrade().ok_or_else(|| Error::refused(libc::EIO, "the container is closed"))?;
-        let _shared = connector.shared();
-        let dataset = if connector.editing.is_some() { connector.dataset(self.id)?.dataset.clone() } else { self.dataset.clone() };
+        self.within(&self.connector()?.access(), f)
+    }
+
+    fn within<T>(&self, access: &Access<'_>, f: impl FnOnce(&Dataset, &dyn Stored, &Environment) -> Result<T>) -> Result<T> {
+        let connector = access.connector;
+        let dataset = if connector.editing.is_some() { access.dataset(self.id)?.dataset.clone() } else { self.dataset.clone() };
         let none = || Error::unsupported("dataset", dataset.object.header.address, "the layout has no chunks");
         f(&dataset, dataset.layout().stored_chunks().ok_or_else(none)?, &connector.options.environment)
     }
@@ -60,6 +68,9 @@ impl Chunks for StoredChunks {
     }
 
     fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()> {
-        self.with(|d, stored, _| stored.list(&d.bytes, start, f))
+        let mut read = |access: &Access<'_>, start, take: &mut dyn FnMut((Vec<u64>, u64), u64) -> ControlFlow<()>| {
+            self.within(access, |d, stored, _| stored.list(&d.bytes, start, &mut |scaled, len, next| take((scaled.to_vec(), len), next)))
+        };
+        self.connector()?.each_unlocked(start, &mut read, &mut |(scaled, len), next| f(&scaled, len, next))
     }
 }

@@ -8,12 +8,13 @@
 //! is damaged, large, or has values in heaps is not recorded: the walk itself visits it. So what is
 //! found, and its order, is that of a walk without threads.
 
+use super::ObjectId;
+use super::access::Access;
 use super::attribute;
 use super::dataset::Dataset;
 use super::file::HdfFile;
 use super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
 use super::object::Object;
-use super::{NativeConnector, ObjectId};
 use crate::base::datatype::Datatype;
 use crate::base::parts::{Budget, Limited};
 use crate::base::variable_form::{Held, VariableForm};
@@ -92,9 +93,9 @@ pub(super) enum Depth {
 }
 
 /// Finds all structures of `file`, and the space that it names as free.
-pub(super) fn claim_all(connector: &NativeConnector, file: &Arc<HdfFile>, depth: Depth, claims: &mut dyn Claims) -> Result<()> {
+pub(super) fn claim_all(access: &Access<'_>, file: &Arc<HdfFile>, depth: Depth, claims: &mut dyn Claims) -> Result<()> {
     let store = file.store.clone();
-    let source = Source { connector, file, depth, btree_k: 0, end: store.file_len()? };
+    let source = Source { access, file, depth, btree_k: 0, end: store.file_len()? };
     let metadata_left = store.room()?.saturating_mul(CLAIMED_FACTOR);
     let raw_left = store.file_len()?.saturating_mul(CLAIMED_FACTOR);
     let values = Budget::tight(VALUES_ALWAYS_BYTES.saturating_add(store.held()?.saturating_mul(VALUES_FACTOR)));
@@ -105,7 +106,7 @@ pub(super) fn claim_all(connector: &NativeConnector, file: &Arc<HdfFile>, depth:
 /// What a walk reads.
 #[derive(Clone, Copy)]
 struct Source<'a> {
-    connector: &'a NativeConnector,
+    access: &'a Access<'a>,
     file: &'a Arc<HdfFile>,
     depth: Depth,
     /// K of version 1 chunk B-trees.
@@ -254,7 +255,7 @@ impl<'a> Walk<'a> {
 
     /// Records `address` and the objects that the walk visits next, unless they are recorded.
     fn read_ahead(&mut self, address: Address) {
-        let pool = &self.source.connector.options.environment.pool;
+        let pool = &self.source.access.connector.options.environment.pool;
         let is_possible = self.source.depth == Depth::Structures && pool.current_num_threads() > 1;
         if !is_possible || self.records.contains_key(&address) || self.records.len().saturating_add(AHEAD_OBJECTS) > RECORDS_MAX {
             return;
@@ -412,8 +413,9 @@ impl<'a> Walk<'a> {
     }
 
     fn dataset(&mut self, object: &Object) -> Result<()> {
-        let (connector, at) = (self.source.connector, object.header.address);
-        let d = connector.open_dataset(object.clone(), ObjectId { file: self.source.file.index, address: at }, 0)?;
+        let (access, at) = (self.source.access, object.header.address);
+        let (connector, d) =
+            (access.connector, access.open_dataset(object.clone(), ObjectId { file: self.source.file.index, address: at }, 0)?);
         let op = Operation {
             env: &connector.options.environment,
             data: &d.bytes,
@@ -439,7 +441,7 @@ impl<'a> Walk<'a> {
         if self.is_ahead {
             return Err(Error::refused(libc::EAGAIN, "the elements are read by the walk itself"));
         }
-        let connector = self.source.connector;
+        let connector = self.source.access.connector;
         let mut first = self.held(object, &form, &d.datatype, d.bytes.fill.element()).err();
         d.written_elements(&connector.options.environment, 0..d.bytes.size, &mut |elements| {
             if let Err(e) = elements.and_then(|elements| self.held(object, &form, &d.datatype, elements)) {
@@ -452,7 +454,7 @@ impl<'a> Walk<'a> {
 
     /// Decodes all stored elements of `d`. Notes each piece that cannot be decoded.
     fn decode(&mut self, object: &Object, d: &Dataset) -> Result<()> {
-        let (env, at) = (&self.source.connector.options.environment, Some(object.header.address));
+        let (env, at) = (&self.source.access.connector.options.environment, Some(object.header.address));
         let piece = usize::try_from(d.layout().io_bytes().clamp(DECODED_BYTES.0, DECODED_BYTES.1)).unwrap_or(0);
         let mut piece = vec![0u8; piece.min(usize::try_from(d.bytes.size).unwrap_or(usize::MAX))];
         let (mut at_byte, mut last, mut failures) = (0u64, None, 0usize);

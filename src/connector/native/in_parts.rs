@@ -1,7 +1,7 @@
 //! Long work in parts: the lock of readers is held during a part, and released between two.
 
 use super::NativeConnector;
-use super::edit::Shared;
+use super::access::Access;
 use crate::base::Result;
 use crate::base::locks::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -57,22 +57,22 @@ pub(super) enum Next<T, P> {
 }
 
 impl NativeConnector {
-    /// What `current` returns, after its long work, and the lock under which nothing changes it.
+    /// What `current` returns, after its long work, and the access with which nothing changes it.
     /// `part` does the next part of the work, and returns true if nothing is left.
     pub(super) fn prepared<T: ?Sized>(
         &self,
-        current: &dyn Fn() -> Result<Arc<T>>,
+        current: &dyn Fn(&Access<'_>) -> Result<Arc<T>>,
         part: &dyn Fn(&T) -> bool,
-    ) -> Result<(Option<Shared<'_>>, Arc<T>)> {
+    ) -> Result<(Access<'_>, Arc<T>)> {
         let (mut begun, mut left): (Option<Arc<T>>, _) = (None, BEGINNINGS_MAX);
         loop {
-            let shared = self.shared();
-            let now = current()?;
+            let access = self.access();
+            let now = current(&access)?;
             if begun.replace(now.clone()).is_some_and(|begun| !Arc::ptr_eq(&begun, &now)) {
                 left = left.saturating_sub(1);
             }
             if left == 0 || part(&now) {
-                return Ok((shared, now));
+                return Ok((access, now));
             }
         }
     }
@@ -107,15 +107,15 @@ mod tests {
             *parts.borrow_mut() += 1;
             *parts.borrow() >= 20
         };
-        let (shared, found) = c.prepared(&|| Ok(steady.clone()), &part).unwrap();
-        assert!(shared.is_some() && Arc::ptr_eq(&found, &steady));
-        drop(shared);
+        let (access, found) = c.prepared(&|_| Ok(steady.clone()), &part).unwrap();
+        assert!(Arc::ptr_eq(&found, &steady));
+        drop(access);
         assert_eq!(std::mem::take(parts.get_mut()), 20);
         let part = |_: &u32| {
             *parts.borrow_mut() += 1;
             false
         };
-        drop(c.prepared(&|| Ok(Arc::new(7)), &part).unwrap());
+        drop(c.prepared(&|_| Ok(Arc::new(7)), &part).unwrap());
         assert_eq!(parts.into_inner(), BEGINNINGS_MAX);
     }
 }

@@ -1,11 +1,13 @@
 //! Datasets and attributes in the types of the container model.
 
+use super::access::Access;
 use super::dataset::Dataset;
 use super::edit::bytes_file::is_as_made;
 use super::edit::reading::{Attempt, Reader};
 use super::references::{self, ReferenceTable};
 use super::{NativeConnector, attribute};
 use crate::base::datatype::Class;
+use crate::base::parts::{Parts, Target};
 use crate::base::shape::Shape;
 use crate::base::value::{byte_range, list_of};
 use crate::base::{Error, Result};
@@ -13,9 +15,12 @@ use crate::connector::{Budget, DatasetInfo, ExternalSegment, ObjectId, TargetVis
 use crate::dataset::layout::Segment;
 use std::ops::{ControlFlow, Range};
 
+/// References whose targets are found at a time.
+const REFERENCES_AT_ONCE: usize = 64;
+
 /// What the dataset `id` is.
-pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo> {
-    let open = connector.dataset(id)?;
+pub fn dataset(access: &Access<'_>, id: ObjectId) -> Result<DatasetInfo> {
+    let open = access.dataset(id)?;
     let d = &open.dataset;
     let layout = d.layout();
     let description = layout.describe(&d.bytes);
@@ -45,7 +50,7 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
         is_logged: layout.is_in_log(),
         lines: open.lines.is_some(),
         references: references::total(d),
-        parts: connector.parts(id.file)?,
+        parts: access.connector.parts(id.file)?,
     })
 }
 
@@ -94,32 +99,61 @@ pub fn elements_in(connector: &NativeConnector, id: ObjectId, elements: Range<u6
     })
 }
 
-/// Calls `f` with what the references of the dataset `id` name, from number `first` on.
+/// Calls `f` with what the references of the dataset `id` name, from number `first` on. `f` may use
+/// the container.
 pub fn references(connector: &NativeConnector, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
-    let open = connector.dataset(id)?;
-    let Some(table) = ReferenceTable::of(&open.dataset) else { return Ok(()) };
-    let parts = connector.parts(id.file)?;
-    for n in first..table.total {
-        let Some((at, t)) = table.place(n) else { break };
-        let Class::Reference(r) = &t.class else { break };
+    let mut next = first;
+    loop {
+        let targets = some_references(&connector.access(), id, next, budget)?;
+        let is_last = targets.len() < REFERENCES_AT_ONCE;
+        next = next.saturating_add(targets.len() as u64);
+        for target in targets {
+            if f(target?)?.is_break() {
+                return Ok(());
+            }
+        }
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// What some references from number `first` on name; fewer than [`REFERENCES_AT_ONCE`] are the
+/// last ones. An error takes the place of the reference that cannot be read.
+fn some_references(access: &Access<'_>, id: ObjectId, first: u64, budget: &mut Budget) -> Result<Vec<Result<Option<Target>>>> {
+    let open = access.dataset(id)?;
+    let Some(table) = ReferenceTable::of(&open.dataset) else { return Ok(Vec::new()) };
+    let (file, env) = (&open.dataset.object.file, &access.connector.options.environment);
+    let parts = access.parts(file);
+    let mut target = |n: u64| -> Option<Result<Option<Target>>> {
+        let (at, t) = table.place(n)?;
+        let Class::Reference(r) = &t.class else { return None };
         let mut bytes = vec![0; t.size as usize];
-        open.dataset.bytes.read(&connector.options.environment, at, &mut bytes)?;
-        if f(parts.reference(r, &bytes, budget)?)?.is_break() {
+        Some(open.dataset.bytes.read(env, at, &mut bytes).and_then(|_| parts.reference(r, &bytes, budget)))
+    };
+    let mut targets = Vec::new();
+    for n in (first..table.total).take(REFERENCES_AT_ONCE) {
+        let Some(found) = target(n) else { break };
+        let failed = found.is_err();
+        targets.push(found);
+        if failed {
             break;
         }
     }
-    Ok(())
+    Ok(targets)
 }
 
 /// The attribute `name` of the object `id`.
-pub fn attribute(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
-    let object = connector.object(id)?;
+pub fn attribute(access: &Access<'_>, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
+    let object = access.object(id)?;
     let Some(stored) = attribute::stored(&object, name)? else { return Ok(None) };
     let attribute::Value { datatype, shape, bytes } = attribute::typed(&object, &stored)?;
-    Ok(Some(Value { datatype, committed: stored.datatype_shared, shape, bytes, parts: connector.parts(id.file)? }))
+    Ok(Some(Value { datatype, committed: stored.datatype_shared, shape, bytes, parts: access.connector.parts(id.file)? }))
 }
 
 /// An attribute's bytes in exact form.
-pub fn exact(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    attribute(connector, id, name)?.map(Value::exact).transpose()
+pub fn exact(access: &Access<'_>, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Some(value) = attribute(access, id, name)? else { return Ok(None) };
+    let file = access.connector.file(id.file)?;
+    value.elements().exact(&access.parts(&file)).map(|form| Some(form.into_owned()))
 }

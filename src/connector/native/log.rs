@@ -6,6 +6,7 @@
 //! underscore, and 1.4 adds one to the names of users that begin with one; those of 1.1 to 1.3
 //! begin with two, but for some of 1.1.
 
+use super::access::Access;
 use super::file::HdfFile;
 use super::log_members::{Counts, SUBFILING, counts, data_range, integers, member, members, named, shape};
 use super::log_names::{FileLog, Named};
@@ -87,11 +88,11 @@ fn anchor(log: &FileLog, object: &Object) -> Result<Option<Anchor>> {
 fn open_files(connector: &Weak<NativeConnector>, index: u32, prefix: &str) -> Result<Vec<LogFile>> {
     let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
     let connector = connector.upgrade().ok_or_else(closed)?;
-    let _shared = connector.shared();
+    let access = Access::of_caller(&connector);
     let main = connector.file(index)?;
     let counts = counts(&main, prefix)?;
     if counts.config & SUBFILING == 0 {
-        return Ok(vec![open_log(&connector, &main, prefix, &counts)?]);
+        return Ok(vec![open_log(&access, &main, prefix, &counts)?]);
     }
     if !(1..=SUBFILES_MAX).contains(&counts.subfiles) {
         return Err(Error::corrupt(NAME, main.root, format!("{} subfiles", counts.subfiles)));
@@ -100,7 +101,7 @@ fn open_files(connector: &Weak<NativeConnector>, index: u32, prefix: &str) -> Re
     let open = |n: i64| {
         let path = format!("{name}.subfiles/{name}.{n}");
         let file = connector.neighbour(&main, path.as_bytes(), "log subfile")?;
-        open_log(&connector, &file, prefix, &log_members::counts(&file, prefix)?)
+        open_log(&access, &file, prefix, &log_members::counts(&file, prefix)?)
     };
     (0..counts.subfiles).map(open).collect()
 }
@@ -119,7 +120,7 @@ pub(super) fn dump_counts(file: &Arc<HdfFile>, prefix: &str, f: &mut LogVisitor<
 }
 
 /// Opens the log group of `file`. A dataset of it that cannot be opened is an error of its entries.
-fn open_log(connector: &NativeConnector, file: &Arc<HdfFile>, prefix: &str, counts: &Counts) -> Result<LogFile> {
+fn open_log(access: &Access<'_>, file: &Arc<HdfFile>, prefix: &str, counts: &Counts) -> Result<LogFile> {
     let mut log = LogFile { store: file.store.clone(), data: Vec::new(), metadata: Vec::new() };
     let root = Object::open(file, file.root)?;
     let found = group::lookup(&file.store, &root.group_storage()?, &named(prefix, "LOG"))?;
@@ -132,7 +133,7 @@ fn open_log(connector: &NativeConnector, file: &Arc<HdfFile>, prefix: &str, coun
             let number = digits.parse::<usize>().ok()?;
             (number.to_string() == digits && i64::try_from(number).is_ok_and(|n| n < count)).then_some(number)
         };
-        let open = || member(connector, file, address);
+        let open = || member(access, file, address);
         if let Some(number) = number(&data, counts.data) {
             let range = open().map(|d| data_range(&d)).unwrap_or_else(|e| {
                 tracing::warn!("data of the log cannot be read: {e}");
@@ -165,16 +166,16 @@ fn place<T>(all: &mut Vec<T>, at: usize, absent: impl Fn() -> T, value: T) {
     }
 }
 
-impl NativeConnector {
+impl Access<'_> {
     /// The log of `file`, if its datasets are shown.
     pub(super) fn log_of(&self, file: &Arc<HdfFile>) -> Option<Arc<FileLog>> {
-        if self.options.log.raw {
+        if self.connector.options.log.raw {
             return None;
         }
         if let Some(known) = &*file.log.read() {
             return known.clone();
         }
-        let found = find(self, file).unwrap_or_else(|e| {
+        let found = find(self.connector, file).unwrap_or_else(|e| {
             tracing::warn!("whether the file has a log is not known: {e}");
             None
         });
@@ -190,13 +191,11 @@ impl NativeConnector {
     pub(super) fn stored_name<'a>(&self, file: &Arc<HdfFile>, what: Named, name: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         self.log_of(file).map_or(Some(name.into()), |log| log.stored(what, name).map(|n| n.into_owned().into()))
     }
-}
 
-impl NativeConnector {
     /// The name by which the link `name` of a user is stored in `group`. Errors: it is one of the
     /// log.
     pub(super) fn stored_link<'a>(&self, group: ObjectId, name: &'a [u8]) -> Result<Cow<'a, [u8]>> {
-        let file = self.file(group.file)?;
+        let file = self.connector.file(group.file)?;
         let reserved = || Error::refused(libc::EPERM, format!("the name {} belongs to the log of the file", name.escape_ascii()));
         self.stored_name(&file, links_of(&file, group.address), name).ok_or_else(reserved)
     }
@@ -205,7 +204,7 @@ impl NativeConnector {
     /// of this name.
     pub(super) fn stored_attribute<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         let reserved = || Error::refused(libc::EPERM, "attributes of this name belong to the log of the file");
-        self.stored_name(&self.file(0)?, Named::Attribute, name).ok_or_else(reserved)
+        self.stored_name(&self.connector.file(0)?, Named::Attribute, name).ok_or_else(reserved)
     }
 }
 

@@ -1,11 +1,10 @@
 //! Attributes and datasets of logs.
 
-use super::NativeConnector;
+use super::access::Access;
 use super::attribute;
 use super::dataset::Dataset;
 use super::file::HdfFile;
 use super::object::Object;
-use super::virtual_;
 use crate::base::datatype::Class;
 use crate::base::shape::Shape;
 use crate::base::{Address, Error, Result, limits};
@@ -91,10 +90,9 @@ pub(super) fn members(object: &Object) -> Result<Vec<(Vec<u8>, Address)>> {
 }
 
 /// A dataset of the log group.
-pub(super) fn member(connector: &NativeConnector, file: &Arc<HdfFile>, address: Address) -> Result<Dataset> {
+pub(super) fn member(access: &Access<'_>, file: &Arc<HdfFile>, address: Address) -> Result<Dataset> {
     let id = ObjectId { file: file.index, address };
-    let surroundings = |object: &Object| virtual_::NativeSurroundings { connector, object: object.clone(), depth: 0 };
-    Dataset::open(Object::open(file, address)?, id, surroundings)
+    access.open_dataset(Object::open(file, address)?, id, 0)
 }
 
 /// Where the bytes of a data dataset are.

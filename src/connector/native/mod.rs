@@ -1,5 +1,6 @@
 //! The connector for HDF5 files: this engine.
 
+mod access;
 pub mod attribute;
 pub mod check;
 mod chunks;
@@ -16,6 +17,7 @@ pub mod following;
 pub mod in_parts;
 mod info;
 pub mod kind;
+mod links;
 pub mod log;
 mod log_access;
 mod log_members;
@@ -24,6 +26,7 @@ mod members;
 mod named_types;
 pub mod object;
 mod onion;
+mod open_datasets;
 mod ownership;
 mod parts;
 pub mod paths;
@@ -43,31 +46,32 @@ pub mod traverse;
 pub mod variable;
 pub mod virtual_;
 
+pub use access::Access;
 pub use create::create;
+pub use open_datasets::OpenDataset;
 pub use recover::{Recovered, examine, open_for_reading, open_to_change, open_to_recover, open_to_rescue, recover, share_lock};
 
 use super::salvage::Salvage;
 use super::stored;
 use super::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Elsewhere, Form, Link, LinkFacts, LinkTarget,
-    Newlines, ObjectId, ObjectInfo, ObjectProperties, Result, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Elsewhere, Form, Link, LinkFacts, Newlines,
+    ObjectId, ObjectInfo, ObjectProperties, Result, TargetVisitor, Value,
 };
 use crate::base::locks::{Mutex, RwLock};
-use crate::base::{Address, Error, limits};
+use crate::base::{Address, Error};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::FileDriver;
 use crate::file::posix::PosixFile;
-use crate::format::message::{comment, link};
+use crate::format::message::comment;
 use crate::format::object_header::kind as message;
-use crate::structures::group::{self, order};
 use damaged_lists::DamagedLists;
-use dataset::Dataset;
 use external::Neighbours;
 use file::HdfFile;
 use log_names::Named;
 use lru::LruCache;
 use object::Object;
+use open_datasets::OpenDatasets;
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -77,8 +81,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Open datasets kept.
-const DATASETS_KEPT: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
 /// Lists of attribute names kept, each of so many names.
 const LISTS_KEPT: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 const ATTRIBUTES_FEW: usize = 64;
@@ -104,7 +106,7 @@ pub struct Options {
 pub struct NativeConnector {
     this: Weak<NativeConnector>,
     files: RwLock<Vec<Arc<HdfFile>>>,
-    datasets: Mutex<LruCache<ObjectId, Arc<OpenDataset>>>,
+    datasets: OpenDatasets,
     paths: Mutex<std::collections::HashMap<u32, paths::Paths>>,
     /// Long lists of attribute names: a listing asks for them once for every few names.
     attribute_names: Mutex<LruCache<ObjectId, AttributeNames>>,
@@ -114,24 +116,6 @@ pub struct NativeConnector {
     editing: Option<edit::Editing>,
     /// The permitted changes of a log writer, which changes no other file than its own.
     log_writer: OnceLock<edit::Restricted>,
-}
-
-/// An open dataset with its byte forms.
-pub struct OpenDataset {
-    /// The dataset.
-    pub dataset: Arc<Dataset>,
-    main: Arc<dyn Content>,
-    exact: Arc<dyn Content>,
-    /// The main form where it is lines.
-    lines: Option<Arc<variable::VariableContent>>,
-    /// The state of the container that it was opened in.
-    generation: u64,
-}
-
-impl OpenDataset {
-    fn is_virtual(&self) -> bool {
-        self.dataset.layout().mapped().is_some()
-    }
 }
 
 impl NativeConnector {
@@ -149,7 +133,7 @@ impl NativeConnector {
         Arc::new_cyclic(|this| NativeConnector {
             this: this.clone(),
             files: RwLock::new(vec![file]),
-            datasets: Mutex::new(LruCache::new(DATASETS_KEPT)),
+            datasets: OpenDatasets::new(),
             paths: Mutex::default(),
             attribute_names: Mutex::new(LruCache::new(LISTS_KEPT)),
             damaged_lists: DamagedLists::new(),
@@ -175,11 +159,6 @@ impl NativeConnector {
     fn neighbours_changed(&self) -> bool {
         let files = self.files.read();
         files.iter().skip(1).any(|f| f.store.driver().status().is_ok_and(|now| now.stamp() != f.stamp))
-    }
-
-    /// The object `id`.
-    pub fn object(&self, id: ObjectId) -> Result<Object> {
-        Object::open(&self.file(id.file)?, id.address)
     }
 
     /// The HDF5 file `name` that `from` names.
@@ -211,86 +190,6 @@ impl NativeConnector {
         files.push(file.clone());
         Ok(file)
     }
-
-    /// The dataset `id`, from the ones kept open or opened; `depth` counts virtual datasets on the
-    /// way.
-    pub fn dataset_at(&self, id: ObjectId, depth: usize) -> Result<Arc<OpenDataset>> {
-        if depth > limits::VIRTUAL_DEPTH_MAX {
-            return Err(Error::limit("virtual dataset", id.address, "virtual datasets nested too deep"));
-        }
-        if let Some(d) = self.datasets.lock().get(&id).filter(|d| self.is_current(d)) {
-            return Ok(d.clone());
-        }
-        Ok(self.keep(id, self.opened(id, depth)?))
-    }
-
-    /// What changes is dropped; but a virtual dataset is changed by what happens to others.
-    fn is_current(&self, d: &OpenDataset) -> bool {
-        !d.is_virtual() || d.generation == self.generation()
-    }
-
-    /// Opens the dataset of `object`; `depth`: virtual datasets on the way to it.
-    fn open_dataset(&self, object: Object, id: ObjectId, depth: usize) -> Result<Dataset> {
-        Dataset::open(object, id, |object| virtual_::NativeSurroundings { connector: self, object: object.clone(), depth })
-    }
-
-    fn opened(&self, id: ObjectId, depth: usize) -> Result<Arc<OpenDataset>> {
-        let generation = self.generation();
-        let dataset = Arc::new(self.open_dataset(self.object(id)?, id, depth)?);
-        let env = &self.options.environment;
-        let mut lines = None;
-        let (main, exact): (Arc<dyn Content>, Arc<dyn Content>) = if dataset.datatype.contains_vlen() {
-            let exact = Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), false));
-            match dataset.datatype.is_vlen_string() {
-                true => {
-                    let main = Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), true));
-                    lines = Some(main.clone());
-                    (main, exact)
-                }
-                false => (exact.clone(), exact),
-            }
-        } else {
-            let fixed = Arc::new(content::FixedContent { dataset: dataset.clone(), environment: env.clone() });
-            (fixed.clone(), fixed)
-        };
-        Ok(Arc::new(OpenDataset { dataset, main, exact, lines, generation }))
-    }
-
-    fn keep(&self, id: ObjectId, open: Arc<OpenDataset>) -> Arc<OpenDataset> {
-        // Two threads may open it at once; both handles are right, the first stays.
-        let mut kept = self.datasets.lock();
-        if let Some(d) = kept.get(&id).filter(|d| self.is_current(d)) {
-            return d.clone();
-        }
-        let gone = kept.push(id, open.clone());
-        drop(kept);
-        drop(gone);
-        open
-    }
-
-    fn dataset(&self, id: ObjectId) -> Result<Arc<OpenDataset>> {
-        self.dataset_at(id, 0)
-    }
-
-    /// A dataset's bytes as they are now.
-    fn form_of(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
-        let d = self.dataset(id)?;
-        Ok(match form {
-            Form::Main => d.main.clone(),
-            Form::Exact => d.exact.clone(),
-        })
-    }
-
-    /// A link of the format as the connector shows it.
-    fn link(file: u32, l: link::Link) -> Link {
-        let target = match l.target {
-            link::LinkTarget::Hard(address) => LinkTarget::Hard(ObjectId { file, address }),
-            link::LinkTarget::Soft(path) => LinkTarget::Soft(path),
-            link::LinkTarget::External { file, object } => LinkTarget::External { file, object },
-            link::LinkTarget::UserDefined { class, .. } => LinkTarget::UserDefined(class),
-        };
-        Link { name: l.name, target }
-    }
 }
 
 impl Connector for NativeConnector {
@@ -320,45 +219,19 @@ impl Connector for NativeConnector {
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
-        let _shared = self.shared();
-        let object = self.object(id)?;
-        Ok(ObjectInfo { ownership: ownership::of(&object), ..object.info() })
+        self.access().info(id)
     }
 
     fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
-        let _shared = self.shared();
-        let object = self.object(group)?;
-        let stored = self.stored_name(&object.file, log::links_of(&object.file, group.address), name);
-        Ok(stored.map_or_else(LinkFacts::default, |name| ownership::of_link(&object, &name)))
+        self.access().link_facts(group, name)
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
-        let _shared = self.shared();
-        let object = self.object(group)?;
-        let Some(stored) = self.stored_name(&object.file, log::links_of(&object.file, group.address), name) else { return Ok(None) };
-        let link = group::lookup(&object.file.store, &object.group_storage()?, &stored)?;
-        Ok(link.map(|l| Self::link(group.file, link::Link { name: name.to_vec(), ..l })))
+        self.access().lookup(group, name)
     }
 
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
-        let _shared = self.shared();
-        let object = self.object(group)?;
-        let storage = object.group_storage()?;
-        let (log, what) = (self.log_of(&object.file), log::links_of(&object.file, group.address));
-        let mut members = members::Members::new(&object.file);
-        let mut show = |l: link::Link, next| {
-            members.add(&l);
-            let shown = log.as_ref().map_or(Some(&*l.name), |log| log.shown(what, &l.name)).map(|name| name.len());
-            let Some(len) = shown else { return Ok(ControlFlow::Continue(())) };
-            // A log takes a byte off the front of some names.
-            let name =
-                if len == l.name.len() { l.name } else { l.name.get(l.name.len().saturating_sub(len)..).unwrap_or_default().to_vec() };
-            Ok(f(Self::link(group.file, link::Link { name, ..l }), next))
-        };
-        let listed = group::list(&object.file.store, &storage, start, &mut show);
-        members.announce();
-        self.damaged_lists.note(group, listed?);
-        Ok(())
+        self.each_unlocked(start, &mut |access, start, f| access.list(group, start, f), f)
     }
 
     fn damage(&self, id: ObjectId) -> Option<Error> {
@@ -366,73 +239,49 @@ impl Connector for NativeConnector {
     }
 
     fn comment(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
-        let _shared = self.shared();
-        let object = self.object(id)?;
+        let access = self.access();
+        let object = access.object(id)?;
         let body = object.message(message::COMMENT)?;
         Ok(body.map(|body| comment::decode(&body).to_vec()).filter(|text| !text.is_empty()))
     }
 
     fn properties(&self, id: ObjectId) -> Result<ObjectProperties> {
-        let _shared = self.shared();
-        properties::of(&self.object(id)?)
+        properties::of(&self.access().object(id)?)
     }
 
     fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {
-        let _shared = self.shared();
-        let object = self.object(group)?;
-        if !object.tracks_links()? {
-            return Ok(None);
-        }
-        let (log, what) = (self.log_of(&object.file), log::links_of(&object.file, group.address));
-        let mut names = Vec::new();
-        order::list_by_creation(&object.file.store, &object.group_storage()?, &mut |l| {
-            let shown = log.as_ref().map_or(Some(&*l.name), |log| log.shown(what, &l.name));
-            names.extend(shown.map(<[u8]>::to_vec));
-            if names.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(Some(names))
+        self.access().created_links(group, limit)
     }
 
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
-        let _shared = self.shared();
-        traverse::external(self, from.file, file, object, &mut 0)
+        self.access().follow_external(from.file, file, object, &mut 0)
     }
 
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
-        let _shared = self.shared();
-        traverse::path(self, start, path, &mut 0)
+        self.access().follow_path(start, path, &mut 0)
     }
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
-        let _shared = self.shared();
+        let access = self.access();
         // It must be there when it is opened; what it is is looked up at each call. A virtual one
         // of another file may have its sources in this one.
-        if self.editing.is_some() && (self.dataset(id)?.is_virtual() || id.file == 0) {
+        if self.editing.is_some() && (access.dataset(id)?.is_virtual() || id.file == 0) {
             return Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }));
         }
-        self.form_of(id, form)
+        access.form_of(id, form)
     }
 
     fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
-        let _shared = self.shared();
-        if self.editing.is_some() || self.datasets.lock().contains(&id) {
-            return self.content(id, form);
-        }
-        let d = self.opened(id, 0)?;
-        // Chunks must be counted and variable-length data measured: what was found is kept.
-        let cheap = d.dataset.layout().is_in_file() && d.dataset.layout().stored_chunks().is_none() && !d.dataset.datatype.contains_vlen();
-        let d = if cheap { d } else { self.keep(id, d) };
-        Ok(if form == Form::Main { d.main.clone() } else { d.exact.clone() })
+        if self.editing.is_some() { self.content(id, form) } else { self.access().glance(id, form) }
     }
 
     fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
-        let _shared = self.shared();
-        info::dataset(self, id)
+        info::dataset(&self.access(), id)
     }
 
     fn elsewhere(&self, id: ObjectId) -> Result<Option<Elsewhere>> {
-        let _shared = self.shared();
-        let open = self.dataset(id)?;
+        let access = self.access();
+        let open = access.dataset(id)?;
         open.dataset.layout().elsewhere(&open.dataset.bytes)
     }
 
@@ -443,7 +292,7 @@ impl Connector for NativeConnector {
 
     fn newlines(&self, id: ObjectId) -> Result<Option<Newlines>> {
         let part = |open: &OpenDataset| open.lines.as_ref().is_none_or(|lines| lines.prepare_newlines());
-        let (_shared, open) = self.prepared(&|| self.dataset(id), &part)?;
+        let (_access, open) = self.prepared(&|access| access.dataset(id), &part)?;
         Ok(open.lines.as_ref().and_then(|lines| lines.newlines()))
     }
 
@@ -456,50 +305,46 @@ impl Connector for NativeConnector {
     }
 
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
-        let _shared = self.shared();
         info::references(self, id, first, budget, f)
     }
 
     fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
-        let _shared = self.shared();
-        let d = &self.dataset(id)?.dataset;
+        let access = self.access();
+        let d = &access.dataset(id)?.dataset;
         let defined = d.layout().definition().map(|known| known.defined(&d.bytes, &self.options.environment, first, end));
         defined.transpose()
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
-        let _shared = self.shared();
-        let dataset = self.dataset(id)?.dataset.clone();
+        let access = self.access();
+        let dataset = access.dataset(id)?.dataset.clone();
         let has_chunks = dataset.layout().stored_chunks().is_some();
         Ok(has_chunks.then(|| Arc::new(chunks::StoredChunks { connector: self.this.clone(), id, dataset }) as Arc<dyn Chunks>))
     }
 
     fn stored(&self, id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {
-        let _shared = self.shared();
-        let dataset = self.dataset(id)?.dataset.clone();
+        let access = self.access();
+        let dataset = access.dataset(id)?.dataset.clone();
         // The index does not contain dirty chunks, and changes.
         Ok(if self.editing.is_none() { portable::stored(&dataset) } else { None })
     }
 
     fn referable(&self, id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {
-        let _shared = self.shared();
-        let dataset = self.dataset(id)?.dataset.clone();
+        let access = self.access();
+        let dataset = access.dataset(id)?.dataset.clone();
         Ok(if self.editing.is_none() { portable::referable(&dataset) } else { None })
     }
 
     fn datatype(&self, id: ObjectId) -> Result<Datatype> {
-        let _shared = self.shared();
-        self.object(id)?.datatype()
+        self.access().object(id)?.datatype()
     }
 
     fn named_type(&self, id: ObjectId, attribute: Option<&[u8]>) -> Result<Option<ObjectId>> {
-        let _shared = self.shared();
-        Ok(named_types::of(&self.object(id)?, attribute)?.map(|address| ObjectId { address, ..id }))
+        Ok(named_types::of(&self.access().object(id)?, attribute)?.map(|address| ObjectId { address, ..id }))
     }
 
     fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
-        let _shared = self.shared();
-        self.path_from_root(id)
+        self.access().path_from_root(id)
     }
 
     fn location(&self) -> Option<Vec<u8>> {
@@ -512,15 +357,15 @@ impl Connector for NativeConnector {
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
-        let _shared = self.shared();
+        let access = self.access();
         if let Some(names) = self.attribute_names.lock().get(&id) {
             return Ok(names.clone());
         }
-        let object = self.object(id)?;
+        let object = access.object(id)?;
         let (mut names, damage) = attribute::names(&object)?;
         self.damaged_lists.note(id, damage);
         names.retain(|name| !ownership::is_hidden(name));
-        if let Some(log) = self.log_of(&object.file) {
+        if let Some(log) = access.log_of(&object.file) {
             names = names.iter().filter_map(|name| log.shown(Named::Attribute, name)).map(<[u8]>::to_vec).collect();
         }
         let names: AttributeNames = names.into();
@@ -535,9 +380,9 @@ impl Connector for NativeConnector {
         if ownership::is_hidden(name) {
             return Ok(None);
         }
-        let _shared = self.shared();
-        let Some(stored) = self.stored_name(&self.file(id.file)?, Named::Attribute, name) else { return Ok(None) };
-        info::attribute(self, id, &stored)
+        let access = self.access();
+        let Some(stored) = access.stored_name(&self.file(id.file)?, Named::Attribute, name) else { return Ok(None) };
+        info::attribute(&access, id, &stored)
     }
 
     fn space(&self) -> Option<&dyn super::space::Space> {
@@ -550,7 +395,7 @@ impl Connector for NativeConnector {
     }
 
     fn log(&self) -> Option<&dyn super::log::Log> {
-        self.file(0).ok().and_then(|file| self.log_of(&file)).map(|_| self as &dyn super::log::Log)
+        self.file(0).ok().and_then(|file| self.access().log_of(&file)).map(|_| self as &dyn super::log::Log)
     }
 
     fn check(&self) -> Option<&dyn super::check::Check> {

@@ -1,5 +1,6 @@
 //! The log of records of a file: its group, and the anchors of its datasets.
 
+use super::access::Access;
 use super::file::HdfFile;
 use super::log_members::{data_range, integers, member, members, shape};
 use super::log_names::{DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
@@ -56,14 +57,14 @@ pub(super) fn open(connector: &NativeConnector, index: u32) -> Arc<RecordLog> {
     let weak = connector.this.clone();
     let source = move || {
         let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
-        open_group(&*weak.upgrade().ok_or_else(closed)?, index)
+        open_group(&Access::of_caller(&*weak.upgrade().ok_or_else(closed)?), index)
     };
     Arc::new(RecordLog::new(connector.environment(), Box::new(source), false))
 }
 
 /// Opens what the group has.
-fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
-    let _shared = connector.shared();
+fn open_group(access: &Access<'_>, index: u32) -> Result<LogGroup> {
+    let connector = access.connector;
     let file = connector.file(index)?;
     let root = Object::open(&file, file.root)?;
     let object = find(&root)?.ok_or_else(|| Error::corrupt(NAME, file.root, "there is no log"))?;
@@ -92,11 +93,11 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
     };
     for (name, address) in members(&object)? {
         match name.as_slice() {
-            INDEX => group.index = Some(member(connector, &file, address)?.bytes),
-            SKIP => group.skip = Some(member(connector, &file, address)?.bytes),
+            INDEX => group.index = Some(member(access, &file, address)?.bytes),
+            SKIP => group.skip = Some(member(access, &file, address)?.bytes),
             _ => {
                 let Some(number) = number_of(&name) else { continue };
-                match member(connector, &file, address).map(|d| data_range(&d)) {
+                match member(access, &file, address).map(|d| data_range(&d)) {
                     Ok(range) => {
                         let len = range.end.0.saturating_sub(range.start.0);
                         group.logs.insert(number, LogDataset { address: range.start, len });

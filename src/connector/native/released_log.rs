@@ -1,6 +1,7 @@
 //! A log of the released log VOL that is written: its groups, and what of it can be written.
 
 use super::NativeConnector;
+use super::access::Access;
 use super::log_members::{SUBFILING, counts, named};
 use super::object::Object;
 use crate::base::shape::{Extent, Shape};
@@ -41,15 +42,14 @@ pub(super) fn open(connector: &NativeConnector, index: u32, prefix: &'static str
     let (weak, log) = (connector.this.clone(), log.clone());
     let source = move || {
         let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
-        open_group(&*weak.upgrade().ok_or_else(closed)?, index, prefix, &log)
+        open_group(&Access::of_caller(&*weak.upgrade().ok_or_else(closed)?), index, prefix, &log)
     };
     Arc::new(RecordLog::new(connector.environment(), Box::new(source), true))
 }
 
 /// Opens what the log has. Errors: it has what is not written.
-fn open_group(connector: &NativeConnector, index: u32, prefix: &str, log: &Arc<ReleasedLog>) -> Result<LogGroup> {
-    let _shared = connector.shared();
-    let file = connector.file(index)?;
+fn open_group(access: &Access<'_>, index: u32, prefix: &str, log: &Arc<ReleasedLog>) -> Result<LogGroup> {
+    let file = access.connector.file(index)?;
     let counts = counts(&file, prefix)?;
     let refuse = |what: &'static str| Err(Error::unsupported(NAME, file.root, what));
     if prefix != PREFIX {
@@ -76,8 +76,8 @@ fn open_group(connector: &NativeConnector, index: u32, prefix: &str, log: &Arc<R
     }
     let mut members = Vec::new();
     let mut next_id = u64::try_from(counts.datasets).unwrap_or(0);
-    connector.each_anchor(&mut |id, anchor| {
-        let dataset = connector.dataset(id)?;
+    access.each_anchor(&mut |access, id, anchor| {
+        let dataset = access.dataset(id)?;
         if Object::open(&file, id.address)?.dataspace()?.extent != Extent::Null {
             return Err(Error::unsupported(NAME, id.address, "a dataset of a version before 1.4"));
         }

@@ -131,7 +131,7 @@ impl Claims for Sum<'_> {
 
 impl Space for NativeConnector {
     fn space(&self, damaged: &mut dyn FnMut(&Error)) -> Result<SpaceUse> {
-        let _shared = self.shared();
+        let access = self.access();
         let file = self.file(0)?;
         let mut report = |_: Option<Address>, problem: Problem<'_>| {
             if let Problem::Unreadable { error, again: false } = problem {
@@ -139,7 +139,7 @@ impl Space for NativeConnector {
             }
         };
         let mut sum = Sum::of(&file, &mut report)?;
-        claim_all(self, &file, Depth::Structures, &mut sum)?;
+        claim_all(&access, &file, Depth::Structures, &mut sum)?;
         Ok(sum.used)
     }
 }

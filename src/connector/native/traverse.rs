@@ -1,53 +1,55 @@
 //! Paths inside containers: links followed, a bounded number of them.
 
-use super::NativeConnector;
+use super::access::Access;
 use crate::base::{Error, Result, limits};
-use crate::connector::{Connector, LinkTarget, ObjectId, ObjectKind};
+use crate::connector::{LinkTarget, ObjectId, ObjectKind};
 
-/// The object at `path` from the group `start` (from the root of its file if it begins with `/`);
-/// `None` when there is none.
-pub fn path(connector: &NativeConnector, start: ObjectId, path: &[u8], hops: &mut usize) -> Result<Option<ObjectId>> {
-    let mut at = start;
-    if path.first() == Some(&b'/') {
-        at.address = connector.file(start.file)?.root;
-    }
-    for name in path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".") {
-        if connector.info(at)?.kind != ObjectKind::Group {
-            return Ok(None);
+impl Access<'_> {
+    /// The object at `path` from the group `start` (from the root of its file if it begins with `/`);
+    /// `None` when there is none.
+    pub(super) fn follow_path(&self, start: ObjectId, path: &[u8], hops: &mut usize) -> Result<Option<ObjectId>> {
+        let mut at = start;
+        if path.first() == Some(&b'/') {
+            at.address = self.connector.file(start.file)?.root;
         }
-        let Some(link) = connector.lookup(at, name)? else { return Ok(None) };
-        let next = match link.target {
-            LinkTarget::Hard(id) => Some(id),
-            LinkTarget::Soft(target) => {
-                hop(hops, at)?;
-                self::path(connector, at, &target, hops)?
+        for name in path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".") {
+            if self.info(at)?.kind != ObjectKind::Group {
+                return Ok(None);
             }
-            LinkTarget::External { file, object } => external(connector, at.file, &file, &object, hops)?,
-            LinkTarget::UserDefined(_) => None,
-        };
-        match next {
-            Some(id) => at = id,
-            None => return Ok(None),
+            let Some(link) = self.lookup(at, name)? else { return Ok(None) };
+            let next = match link.target {
+                LinkTarget::Hard(id) => Some(id),
+                LinkTarget::Soft(target) => {
+                    hop(hops, at)?;
+                    self.follow_path(at, &target, hops)?
+                }
+                LinkTarget::External { file, object } => self.follow_external(at.file, &file, &object, hops)?,
+                LinkTarget::UserDefined(_) => None,
+            };
+            match next {
+                Some(id) => at = id,
+                None => return Ok(None),
+            }
         }
+        Ok(Some(at))
     }
-    Ok(Some(at))
-}
 
-/// The object `object` of the file named `file` by file number `from`; `None` when it may not be
-/// shown or does not exist.
-pub fn external(connector: &NativeConnector, from: u32, file: &[u8], object: &[u8], hops: &mut usize) -> Result<Option<ObjectId>> {
-    let from = connector.file(from)?;
-    hop(hops, ObjectId { file: from.index, address: from.root })?;
-    let target = match connector.neighbour(&from, file, "external link target") {
-        Ok(f) => f,
-        // What is refused and could be allowed is no missing file.
-        Err(e @ Error::Refused { .. }) => return Err(e),
-        Err(e) => {
-            tracing::debug!("{e}");
-            return Ok(None);
-        }
-    };
-    path(connector, ObjectId { file: target.index, address: target.root }, object, hops)
+    /// The object `object` of the file named `file` by file number `from`; `None` when it may not be
+    /// shown or does not exist.
+    pub(super) fn follow_external(&self, from: u32, file: &[u8], object: &[u8], hops: &mut usize) -> Result<Option<ObjectId>> {
+        let from = self.connector.file(from)?;
+        hop(hops, ObjectId { file: from.index, address: from.root })?;
+        let target = match self.connector.neighbour(&from, file, "external link target") {
+            Ok(f) => f,
+            // What is refused and could be allowed is no missing file.
+            Err(e @ Error::Refused { .. }) => return Err(e),
+            Err(e) => {
+                tracing::debug!("{e}");
+                return Ok(None);
+            }
+        };
+        self.follow_path(ObjectId { file: target.index, address: target.root }, object, hops)
+    }
 }
 
 /// Counts a link followed. The recursion of `path` is as deep as this allows.

@@ -1,15 +1,15 @@
 //! Virtual datasets: sources opened beneath the allowed directory, kept, read through the same
 //! cache.
 
+use super::access::Access;
 use super::dataset::Dataset;
 use super::external;
 use super::file::HdfFile;
 use super::object::Object;
-use super::traverse;
 use super::{NativeConnector, OpenDataset};
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
-use crate::connector::{Connector, ObjectId, ObjectKind};
+use crate::connector::{ObjectId, ObjectKind};
 use crate::dataset::environment::RawFiles;
 use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener};
 use crate::dataset::layout::{Anchor, SourceReads, Surroundings};
@@ -26,8 +26,8 @@ const SOURCE_READ: u64 = 64;
 
 /// What the layouts of datasets need from a native container.
 pub struct NativeSurroundings<'a> {
-    /// The container.
-    pub connector: &'a NativeConnector,
+    /// Reads the container while the layout is opened.
+    pub access: &'a Access<'a>,
     /// The dataset's object.
     pub object: Object,
     /// Virtual datasets on the way to this one.
@@ -40,12 +40,12 @@ impl Surroundings for NativeSurroundings<'_> {
     }
 
     fn raw_files(&self) -> Arc<dyn RawFiles> {
-        external::raw_files(&self.connector.options.neighbours, &self.object.file)
+        external::raw_files(&self.access.connector.options.neighbours, &self.object.file)
     }
 
     fn sources(&self) -> Box<dyn SourceOpener + Send + Sync> {
         Box::new(Opener {
-            connector: self.connector.this.clone(),
+            connector: self.access.connector.this.clone(),
             file: self.object.file.clone(),
             depth: self.depth.saturating_add(1),
             opened: Mutex::default(),
@@ -53,11 +53,11 @@ impl Surroundings for NativeSurroundings<'_> {
     }
 
     fn anchor(&self) -> Result<Option<Anchor>> {
-        self.connector.anchor_of(&self.object)
+        self.access.anchor_of(&self.object)
     }
 
     fn missing(&self) -> MissingPolicy {
-        self.connector.options.missing
+        self.access.connector.options.missing
     }
 }
 
@@ -96,8 +96,9 @@ impl SourceOpener for Opener {
         if let Some(s) = self.opened.lock().of(generation).get(&name) {
             return Ok(Some(s.clone()));
         }
-        let Some(id) = self.find(&connector, file, dataset)? else { return Ok(None) };
-        let dataset = connector.dataset_at(id, self.depth)?;
+        let access = Access::of_caller(&connector);
+        let Some(id) = self.find(&access, file, dataset)? else { return Ok(None) };
+        let dataset = access.dataset_at(id, self.depth)?;
         let source: Arc<dyn Source> = Arc::new(DatasetSource { dataset, environment: connector.environment() });
         let mut kept = self.opened.lock();
         let opened = kept.of(generation);
@@ -110,11 +111,11 @@ impl SourceOpener for Opener {
 }
 
 impl Opener {
-    fn find(&self, connector: &NativeConnector, file: &[u8], dataset: &[u8]) -> Result<Option<ObjectId>> {
+    fn find(&self, access: &Access<'_>, file: &[u8], dataset: &[u8]) -> Result<Option<ObjectId>> {
         let target = if file == b"." {
             self.file.clone()
         } else {
-            match connector.neighbour(&self.file, file, "virtual dataset source") {
+            match access.connector.neighbour(&self.file, file, "virtual dataset source") {
                 Ok(f) => f,
                 Err(Error::Missing { reason, .. }) => {
                     tracing::debug!("source file {:?}: {reason}", String::from_utf8_lossy(file));
@@ -124,8 +125,8 @@ impl Opener {
             }
         };
         let root = ObjectId { file: target.index, address: target.root };
-        let id = traverse::path(connector, root, dataset, &mut 0)?;
-        Ok(id.filter(|id| connector.info(*id).is_ok_and(|i| i.kind == ObjectKind::Dataset)))
+        let id = access.follow_path(root, dataset, &mut 0)?;
+        Ok(id.filter(|id| access.info(*id).is_ok_and(|i| i.kind == ObjectKind::Dataset)))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference};
 pub use crate::connector::exchange::Definition;
 use crate::connector::exchange::{self, Object, Slab, Slabs};
-use crate::connector::{Datatype, ObjectId, ObjectKind};
+use crate::connector::{Datatype, NewAttribute, ObjectId, ObjectKind};
 pub use crate::connector::{HyperslabDim, SourceMapping};
 use crate::present;
 pub use crate::present::{AttributeBrief, ElementsBrief, ObjectBrief, cut};
@@ -38,6 +38,9 @@ pub use references::LeftOut;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of attributes that one change sets, about.
+const ATTRIBUTES_BYTES: usize = 16 << 20;
 
 /// What the objects of a file system share.
 pub(super) struct Models {
@@ -106,6 +109,23 @@ fn waiting(done: Result<()>) -> Result<()> {
         Err(Error::Refused { errno: libc::EBUSY, .. }) => Ok(()),
         done => done,
     }
+}
+
+/// Sets `attributes` of the object `id`, those of about [`ATTRIBUTES_BYTES`] in one change. They are
+/// read before the change: they may come from the same container.
+fn set_all(edit: &dyn Edit, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
+    let mut bytes = 0usize;
+    let mut batch = Vec::new();
+    for attribute in attributes {
+        let attribute = attribute?;
+        bytes = bytes.saturating_add(attribute.name.len()).saturating_add(attribute.value.form.len());
+        batch.push(Ok(attribute));
+        if bytes >= ATTRIBUTES_BYTES {
+            edit.set_attributes(id, &mut std::mem::take(&mut batch).into_iter())?;
+            bytes = 0;
+        }
+    }
+    if batch.is_empty() { Ok(()) } else { edit.set_attributes(id, &mut batch.into_iter()) }
 }
 
 fn is_not_supported(e: &Error) -> bool {
@@ -323,9 +343,9 @@ impl ObjectModel {
             return Ok(());
         }
         let sizeof_addr = self.models.mounted.connector.reference_bytes();
-        // A value is read when it is its turn. One that was removed meanwhile is left out.
+        // One that was removed meanwhile is left out.
         let value = |name: &Vec<u8>| from.read(|object| exchange::attribute(object, name, sizeof_addr)).transpose();
-        match edit.set_attributes(self.id, &mut names.iter().filter_map(value)) {
+        match set_all(edit, self.id, &mut names.iter().filter_map(value)) {
             Err(e) if is_not_supported(&e) => {}
             done => return done,
         }

@@ -57,7 +57,7 @@ impl Namespace {
     /// Keeps names as they are while this is held.
     pub fn lock_shared(&self) -> Option<Locked<RwLockReadGuard<'_, ()>>> {
         let lock = || waiting::take(|| self.names.try_read(), || self.names.read());
-        self.mounted.changing.then(|| Locked::acquire(Rank::Names, lock))
+        self.mounted.changing.then(|| Locked::acquire(Rank::Names, &self.names, lock))
     }
 
     /// Locks names to change them in the directories, or of the objects, `at`.
@@ -68,7 +68,7 @@ impl Namespace {
             edit.await_turn();
         }
         let lock = || waiting::take(|| self.names.try_write(), || self.names.write());
-        let alone = Locked::acquire(Rank::Names, lock);
+        let alone = Locked::acquire(Rank::Names, &self.names, lock);
         self.save_listings(at.iter().filter_map(|ino| self.nodes.get(*ino)?.item.object()));
         alone
     }

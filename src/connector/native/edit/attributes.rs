@@ -1,7 +1,7 @@
 //! Setting and removing attributes.
 
 use super::super::attribute::{self, Value};
-use super::super::{info, ownership, traverse};
+use super::super::{info, ownership};
 use super::errors::{refused, too_large};
 use super::{Change, now};
 use crate::base::datatype::Datatype;
@@ -31,7 +31,7 @@ impl Change<'_> {
         if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
             return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
-        let object = self.connector.object(id)?;
+        let object = self.access.object(id)?;
         let found = attribute::stored(&object, name)?;
         if self.is_pending(id, name) {
             // A copying program says again what it said with types.
@@ -71,7 +71,7 @@ impl Change<'_> {
 
     /// Owner, group and text of a soft or external link.
     pub(super) fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
-        Ok(ownership::of_link(&self.connector.object(group)?, name))
+        Ok(ownership::of_link(&self.access.object(group)?, name))
     }
 
     /// Sets owner, group and text of a soft or external link.
@@ -92,7 +92,7 @@ impl Change<'_> {
     fn store_facts(&self, id: ObjectId, name: &[u8], to: &LinkFacts) -> Result<()> {
         match ownership::value(to) {
             Some(value) => self.set_attribute(id, name, &value),
-            None if attribute::stored(&self.connector.object(id)?, name)?.is_some() => self.remove_attribute(id, name),
+            None if attribute::stored(&self.access.object(id)?, name)?.is_some() => self.remove_attribute(id, name),
             None => Ok(()),
         }
     }
@@ -102,7 +102,7 @@ impl Change<'_> {
         if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
             return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
-        let object = self.connector.object(id)?;
+        let object = self.access.object(id)?;
         let store = self.store()?;
         let version = HeaderEdit::load(&store, id.address)?.version();
         let held = self.held_by(id, name)?;
@@ -110,7 +110,7 @@ impl Change<'_> {
         self.not_pending(id, name);
         match old {
             Some((_, value)) if value.datatype.contains_reference() => {
-                if info::exact(self.connector, id, name)?.as_deref() != Some(bytes) {
+                if info::exact(&self.access, id, name)?.as_deref() != Some(bytes) {
                     let reason = "bytes of references are addresses in one file: user.h5dir.attributes sets them by paths";
                     return Err(Error::refused(libc::EPERM, reason));
                 }
@@ -138,7 +138,7 @@ impl Change<'_> {
             return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
         let store = self.store()?;
-        if !replace && attribute::stored(&self.connector.object(id)?, to)?.is_some() {
+        if !replace && attribute::stored(&self.access.object(id)?, to)?.is_some() {
             return Err(Error::refused(libc::EEXIST, "the attribute is there"));
         }
         self.not_pending(id, from);
@@ -229,7 +229,7 @@ impl HeapStore for Values<'_> {
         let start = ObjectId { file: 0, address: self.change.connector.file(0)?.root };
         // An object without a path is shown by its address in the file that it was in.
         let no_path = path.starts_with(b"#") && self.nowhere.is_some();
-        let found = match if no_path { Ok(None) } else { traverse::path(self.change.connector, start, path, &mut 0) } {
+        let found = match if no_path { Ok(None) } else { self.change.access.follow_path(start, path, &mut 0) } {
             Err(_) if self.nowhere.is_some() => None,
             found => found?,
         };

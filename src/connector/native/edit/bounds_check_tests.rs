@@ -134,7 +134,7 @@ fn a_dataset_whose_index_is_damaged_is_not_written() {
     let id = dataset(&c, KINDS[3]);
     c.write(id, 0, &[1; 40960]).unwrap();
     c.commit().unwrap();
-    let Layout::Chunked(layout) = c.dataset(id).unwrap().dataset.message.class.clone() else { panic!("no chunks") };
+    let Layout::Chunked(layout) = c.access().dataset(id).unwrap().dataset.message.class.clone() else { panic!("no chunks") };
     c.operate(&[id], |change| change.store()?.write(layout.index.address(), &[0; 8])).unwrap();
     c.close().unwrap();
     drop(c);

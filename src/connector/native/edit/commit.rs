@@ -2,7 +2,7 @@
 
 use super::super::NativeConnector;
 use super::flush::HeldWriters;
-use super::{Change, Editing, Exclusive, is_full};
+use super::{Change, Editing, is_full};
 use crate::base::lock_order::Locked;
 use crate::base::{Error, Result, metrics, waiting};
 use crate::dataset::layout::LogState;
@@ -122,11 +122,11 @@ impl NativeConnector {
             flushed.and_then(|()| if close && store.is_swmr_writer() { store.commit().and_then(|()| store.end_swmr()) } else { Ok(()) });
         let closed = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
         let done = closed.and_then(|()| if close { store.close() } else { store.commit() });
-        if let (Ok(()), Some(state), Some(log)) = (&done, state, self.written_log()) {
+        if let (Ok(()), Some(state), Some(log)) = (&done, state, self.used_log()) {
             log.reached(state);
         }
         if done.is_err() {
-            let _readers = Exclusive::take(&editing.lock);
+            let _alone = self.access_alone();
             if store.transaction()?.has_failed() {
                 editing.first.failed(&store);
                 self.forget_log();
@@ -143,7 +143,7 @@ impl NativeConnector {
     fn is_all_stored(&self) -> bool {
         let is_writable = self.file(0).is_ok_and(|file| file.store.is_writable());
         let awaits = |editing: &Editing| editing.objects.all_pending().iter().any(|(_, p)| p.awaits_commit());
-        is_writable && self.written_log().is_none() && !self.has_unstored() && !self.editing.as_ref().is_some_and(awaits)
+        is_writable && self.access().written_log().is_none() && !self.has_unstored() && !self.editing.as_ref().is_some_and(awaits)
     }
 
     /// Stores what is not in the transaction yet, with the exclusive lock.
@@ -177,7 +177,7 @@ impl NativeConnector {
 
     /// Drops all decoded entries.
     pub(super) fn forget_all(&self) {
-        self.datasets.lock().clear();
+        self.datasets.forget_all();
         self.attribute_names.lock().clear();
         self.options.environment.forget_decoded();
         self.options.environment.stored.clear();

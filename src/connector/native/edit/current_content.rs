@@ -2,7 +2,6 @@
 
 use super::super::NativeConnector;
 use super::super::dataset::Dataset;
-use crate::base::lock_order::{Locked, Rank};
 use crate::base::{Error, Result};
 use crate::connector::{Content, Form, ObjectId};
 use crate::dataset::layout::{BackgroundTurn, Seek};
@@ -35,14 +34,14 @@ impl CurrentContent {
     /// file. If they change this dataset, the preparations begin again.
     fn with_prepared<T>(&self, f: impl FnOnce(&dyn Content) -> Result<T>) -> Result<T> {
         let connector = self.connector()?;
-        let (_shared, content) = connector.prepared(&|| connector.form_of(self.id, self.form), &|content| content.prepare())?;
+        let (_access, content) = connector.prepared(&|access| access.form_of(self.id, self.form), &|content| content.prepare())?;
         f(&*content)
     }
 
     fn with<T>(&self, f: impl FnOnce(&dyn Content) -> Result<T>) -> Result<T> {
         let connector = self.connector()?;
-        let _shared = connector.shared();
-        let content: Arc<dyn Content> = connector.form_of(self.id, self.form)?;
+        let access = connector.access();
+        let content: Arc<dyn Content> = access.form_of(self.id, self.form)?;
         f(&*content)
     }
 }
@@ -106,8 +105,8 @@ impl Content for CurrentContent {
 
     fn read_ahead(&self, at: u64, from: u64) -> u64 {
         let Some(connector) = self.connector.upgrade() else { return from };
-        let _shared = connector.shared();
-        let Ok(open) = connector.dataset(self.id) else { return from };
+        let access = connector.access();
+        let Ok(open) = access.dataset(self.id) else { return from };
         let dataset = &open.dataset;
         if dataset.datatype.contains_vlen() {
             return from;
@@ -118,8 +117,8 @@ impl Content for CurrentContent {
     }
 }
 
-/// The turn of a dataset that may change: background work has the lock of readers, and never waits
-/// for it, as the thread that has the lock alone may wait for the background.
+/// The turn of a dataset that may change: background work has an access, and never waits for
+/// one, as an operation may wait for the background.
 struct SharedTurn {
     connector: Weak<NativeConnector>,
     id: ObjectId,
@@ -130,10 +129,9 @@ struct SharedTurn {
 impl BackgroundTurn for SharedTurn {
     fn run(&self, f: &mut dyn FnMut()) {
         let Some(connector) = self.connector.upgrade() else { return };
-        let Some(shared) = connector.editing.as_ref().and_then(|editing| editing.lock.try_read()) else { return };
-        let _shared = Locked::acquire(Rank::Structures, || shared);
+        let Some(_access) = connector.try_access() else { return };
         // Another one stands for a dataset that changed.
-        let now = connector.datasets.lock().peek(&self.id).map(|open| Arc::downgrade(&open.dataset));
+        let now = connector.datasets.peek(self.id).map(|open| Arc::downgrade(&open.dataset));
         if now.is_some_and(|now| now.ptr_eq(&self.dataset)) {
             f();
         }

@@ -73,7 +73,7 @@ impl Change<'_> {
         }
         drop(d);
         // Sparse chunks grow by writes: without storage for them, the operation may fail.
-        let undone = grown || self.connector.reserve_unstored(Some(bytes.len() as u64)).is_err();
+        let undone = grown || self.access.reserve_unstored(Some(bytes.len() as u64)).is_err();
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {
             let d = self.dataset(id)?;
@@ -93,7 +93,7 @@ impl Change<'_> {
     pub(super) fn flush_if_many(&self, id: ObjectId) -> Result<()> {
         let env = &self.connector.options.environment;
         let many = env.dirty.bytes() > self.connector.dirty_budget() || env.files_are_full();
-        if self.connector.written_log().is_some_and(|log| log.staged_bytes() > self.connector.dirty_budget()) {
+        if self.access.written_log().is_some_and(|log| log.staged_bytes() > self.connector.dirty_budget()) {
             self.flush_log(LogFlush::Within)?;
         }
         if many { self.flush_within(id) } else { Ok(()) }

@@ -23,8 +23,8 @@ impl Erase for NativeConnector {
 
     fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()> {
         let (dims, size, knows, has_parts) = {
-            let _shared = self.shared();
-            let d = &self.dataset(id)?.dataset;
+            let access = self.access();
+            let d = &access.dataset(id)?.dataset;
             (d.space.dims.clone(), d.element_size.max(1), d.layout().definition().is_some(), d.datatype.contains_vlen())
         };
         if knows && !has_parts {
@@ -47,8 +47,8 @@ impl Erase for NativeConnector {
 
     fn erase_set(&self, id: ObjectId, set: &ElementSet) -> Result<()> {
         let plain = {
-            let _shared = self.shared();
-            let d = &self.dataset(id)?.dataset;
+            let access = self.access();
+            let d = &access.dataset(id)?.dataset;
             d.layout().definition().is_some() && !d.datatype.contains_vlen()
         };
         let erase_block = |first: &[u64], end: &[u64]| self.erase(id, first, end);
@@ -61,8 +61,8 @@ impl Erase for NativeConnector {
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()> {
         let blank = self.is_unwritten(id)?;
         let knows = {
-            let _shared = self.shared();
-            let d = &self.dataset(id)?.dataset;
+            let access = self.access();
+            let d = &access.dataset(id)?.dataset;
             d.layout().definition().is_some() || !is_bytes_file(d)
         };
         if knows {

@@ -16,7 +16,7 @@ impl NativeConnector {
             return Ok(false);
         }
         let writer = editing.writer();
-        let shared = self.shared();
+        let access = self.access();
         // The first change of the file, and a new modification time, change structures.
         if !editing.begun.load(Ordering::Acquire) || !editing.objects.has_times(id, now()) {
             return Ok(false);
@@ -26,11 +26,11 @@ impl NativeConnector {
             return Ok(false);
         }
         editing.preparations.cancel(id);
-        let open = self.dataset(id)?;
+        let open = access.dataset(id)?;
         let written = offset..offset.saturating_add(bytes.len() as u64);
         self.note_holes(id, open.dataset.bytes.size, Touched::Written(written))?;
         // An operation may store chunks for which there is no storage, or be rolled back.
-        if self.reserve_unstored(Some(bytes.len() as u64)).is_err() {
+        if access.reserve_unstored(Some(bytes.len() as u64)).is_err() {
             return Ok(false);
         }
         let put = self.put(&open.dataset, offset, bytes);
@@ -43,7 +43,7 @@ impl NativeConnector {
             return Ok(false);
         }
         let waiting = store.transaction()?.waiting();
-        drop(shared);
+        drop(access);
         drop(writer);
         // Sparse chunks grow by writes.
         if self.options.environment.dirty.bytes() > self.dirty_budget() {
@@ -88,7 +88,7 @@ mod tests {
             c.commit().unwrap();
             let (done, is_done) = channel();
             std::thread::scope(|scope| {
-                let reader = c.shared();
+                let reader = c.access();
                 scope.spawn(|| {
                     c.write(id, 100, &[2; 4]).unwrap();
                     c.commit().unwrap();

@@ -203,9 +203,9 @@ impl NativeConnector {
             for batch in chunks.chunks(batch_len(env, bytes)) {
                 // The dataset may have been deleted, and its address reused.
                 let (dataset, batch) = {
-                    let _shared = self.shared();
+                    let access = self.access();
                     let there: Chosen = batch.iter().filter(|(key, chunk)| env.dirty.contains(*key, chunk)).cloned().collect();
-                    (self.dataset(id), there)
+                    (access.dataset(id), there)
                 };
                 // A damaged dataset fails again in `store_exclusively`.
                 let Ok(d) = &dataset else { continue };

@@ -69,18 +69,20 @@ pub(super) fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-impl NativeConnector {
+impl Change<'_> {
     /// The log is looked for again: the operation that may have created it was rolled back.
     pub(super) fn forget_new_log(&self) {
         let gone = |file: &Arc<HdfFile>| {
             let root = Object::open(file, file.root);
             root.and_then(|root| Ok(record_log::find(&root)?.is_some() || integers_of(&root, COUNTS)?.is_some())).is_ok_and(|found| !found)
         };
-        if self.written_log().is_some() && self.file(0).is_ok_and(|file| gone(&file)) {
-            self.forget_log();
+        if self.access.written_log().is_some() && self.connector.file(0).is_ok_and(|file| gone(&file)) {
+            self.connector.forget_log();
         }
     }
+}
 
+impl NativeConnector {
     /// The log is opened again, as it was last made durable.
     pub(super) fn forget_log(&self) {
         if let Ok(file) = self.file(0) {
@@ -90,7 +92,7 @@ impl NativeConnector {
 
     /// Appends what is staged to the log if it exceeds its memory. The caller holds no lock.
     pub(super) fn bound_staged(&self) -> Result<()> {
-        let many = self.written_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
+        let many = self.used_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
         if many { self.change(&[])?.flush_log(LogFlush::Early) } else { Ok(()) }
     }
 }
@@ -100,20 +102,21 @@ impl NativeConnector {
     /// read; no index is written then, because it would lack their entries. The caller holds no
     /// lock.
     pub(super) fn use_unshaped(&self) -> Result<()> {
-        let Some(log) = self.written_log() else { return Ok(()) };
+        let Some(log) = self.used_log() else { return Ok(()) };
         let wanted: HashSet<u64> = log.unshaped().into_iter().collect();
         if wanted.is_empty() {
             return Ok(());
         }
         let mut found = Vec::new();
-        self.each_anchor(&mut |id, anchor| {
+        self.each_anchor(&mut |access, id, anchor| {
             if let InLog::Records(RecordAnchor { id: number, .. }) = anchor.log
                 && wanted.contains(&number)
             {
-                found.push(self.dataset(id)?.dataset.bytes.clone());
+                found.push(access.dataset(id)?.dataset.bytes.clone());
             }
             Ok(())
         })?;
+        let _access = self.access();
         log.use_unshaped(&found)
     }
 
@@ -175,7 +178,7 @@ impl Change<'_> {
             *file.log.write() = None;
         }
         let group = self.log_group()?.ok_or_else(name_taken)?;
-        let log = self.connector.record_log();
+        let log = self.access.record_log();
         let log = log.ok_or_else(|| Error::refused(libc::EPERM, "a log is written only in a mount without --log=raw"))?;
         Ok((log, group))
     }
@@ -195,12 +198,12 @@ impl Change<'_> {
     /// Makes the dataset object of `id`, which is as `creation` states, an anchor or none. `blank`:
     /// no element of it was written. Returns true if it keeps the ID that it has in the log.
     pub(super) fn set_anchor(&self, id: ObjectId, creation: &Creation, blank: bool) -> Result<bool> {
-        if let Some(log) = self.connector.written_log().filter(|log| log.is_released()) {
+        if let Some(log) = self.access.written_log().filter(|log| log.is_released()) {
             return self.set_released_anchor(&log, id, creation, blank);
         }
-        let object = self.connector.object(id)?;
+        let object = self.access.object(id)?;
         let Some(records) = creation.layout.kind.records() else {
-            if self.connector.record_log().is_none() {
+            if self.access.record_log().is_none() {
                 return Ok(false);
             }
             for name in ATTRIBUTES {
@@ -239,7 +242,7 @@ impl Change<'_> {
         if creation.layout.kind.records().is_none() {
             return self.set_anchor(id, creation, false).map(drop);
         }
-        let copy = self.connector.object(from)?;
+        let copy = self.access.object(from)?;
         for name in ATTRIBUTES {
             let numbers = log_members::integers(&copy, name)?;
             self.set_integers_or_none(id, name, numbers.as_deref(), name == ID || name == DEFLATE)?;
@@ -253,7 +256,7 @@ impl Change<'_> {
         if d.layout().for_copy().kind.records().is_none() {
             return Ok(false);
         }
-        if let Some(log) = self.connector.written_log().filter(|log| log.is_released()) {
+        if let Some(log) = self.access.written_log().filter(|log| log.is_released()) {
             self.set_released_extent(&log, d.id, &space.dims)?;
             return Ok(true);
         }
@@ -264,7 +267,7 @@ impl Change<'_> {
 
     /// Appends what is staged to the log. A commit makes it count.
     pub(super) fn flush_log(&self, when: LogFlush) -> Result<()> {
-        let Some(log) = self.connector.written_log() else { return Ok(()) };
+        let Some(log) = self.access.written_log() else { return Ok(()) };
         if log.is_released() {
             return self.flush_released(&log, when);
         }
@@ -349,7 +352,7 @@ impl Change<'_> {
     /// Appends what is staged, for a commit; writes the index if it is time, or to `close` the
     /// file. Returns the state of the log that the commit makes durable, if it is another one.
     pub(super) fn flush_log_to_commit(&self, close: bool) -> Result<Option<LogState>> {
-        let Some(log) = self.connector.written_log() else { return Ok(None) };
+        let Some(log) = self.access.written_log() else { return Ok(None) };
         if log.is_released() {
             return self.flush_released_to_commit(&log).map(|()| None);
         }

@@ -102,8 +102,11 @@ pub(super) struct Compaction {
 pub(super) type IdleCompaction = Mutex<Option<Compaction>>;
 
 impl NativeConnector {
+    /// The log of records, opened. Errors: there is none, or it cannot be opened.
     fn log_to_edit(&self) -> Result<Arc<RecordLog>> {
-        self.record_log().ok_or_else(|| Error::refused(libc::ENODATA, "the file has no log that is written"))
+        let access = self.access();
+        let log = access.record_log().ok_or_else(|| Error::refused(libc::ENODATA, "the file has no log that is written"))?;
+        log.last_number().map(|_| log)
     }
 
     /// What the dataset `only`, or all, have in the log, and whether some bytes of the log are
@@ -272,7 +275,7 @@ impl NativeConnector {
     }
 
     fn try_compact_to_close(&self) -> Result<()> {
-        let Some(log) = self.record_log().filter(|log| log.appended() > 0 || log.staged_bytes() > 0) else { return Ok(()) };
+        let Some(log) = self.access().record_log().filter(|log| log.appended() > 0 || log.staged_bytes() > 0) else { return Ok(()) };
         let mut idle = self.editing()?.compaction.lock();
         *idle = None;
         let many_dead = |live: u64| {

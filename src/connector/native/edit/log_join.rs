@@ -61,7 +61,11 @@ impl NativeConnector {
 
     /// Moves the elements of all run files into the log.
     fn move_all(&self) -> Result<()> {
-        if !self.record_log().map_or(Ok(false), |log| log.has_writers())? {
+        let has_writers = {
+            let access = self.access();
+            access.record_log().map_or(Ok(false), |log| log.has_writers())?
+        };
+        if !has_writers {
             return Ok(());
         }
         let mut datasets = Vec::new();

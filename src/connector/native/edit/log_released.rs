@@ -76,7 +76,7 @@ impl Change<'_> {
     pub(super) fn create_released_log(&self) -> Result<()> {
         let file = self.connector.file(0)?;
         let root = ObjectId { file: 0, address: file.root };
-        if self.connector.log_of(&file).is_some() {
+        if self.access.log_of(&file).is_some() {
             return Err(Error::refused(libc::EEXIST, "the file has a log"));
         }
         self.create_group(root, GROUP)?;
@@ -87,7 +87,7 @@ impl Change<'_> {
 
     /// `creation` with the layout that datasets in this file have. Errors: it cannot have it.
     pub(super) fn suited(&self, creation: Creation) -> Result<Creation> {
-        let is_released = self.connector.written_log().is_some_and(|log| log.is_released());
+        let is_released = self.access.written_log().is_some_and(|log| log.is_released());
         let refuse = |why: &'static str| Err(Error::refused(libc::EOPNOTSUPP, why));
         match (is_released, creation.layout.kind.records()) {
             (false, Some(Records::Released)) => Ok(Creation { layout: new_in_log(Records::Plain), ..creation }),
@@ -104,7 +104,7 @@ impl Change<'_> {
     /// Makes the dataset object of `id` an anchor of a released log. One that is `blank` keeps the
     /// ID that it has: other programs count IDs without a dataset as datasets.
     pub(super) fn set_released_anchor(&self, log: &RecordLog, id: ObjectId, creation: &Creation, blank: bool) -> Result<bool> {
-        let has = if blank { log_members::integers(&self.connector.object(id)?, ID)? } else { None };
+        let has = if blank { log_members::integers(&self.access.object(id)?, ID)? } else { None };
         let kept = match has.and_then(|all| u64::try_from(*all.first()?).ok()) {
             Some(number) if log.renew_id(number)? => Some(number),
             _ => None,
@@ -128,10 +128,10 @@ impl Change<'_> {
 
     /// Takes the attributes of an anchor from an object that is a dataset no more.
     pub(super) fn drop_released_anchor(&self, id: ObjectId) -> Result<()> {
-        if !self.connector.written_log().is_some_and(|log| log.is_released()) {
+        if !self.access.written_log().is_some_and(|log| log.is_released()) {
             return Ok(());
         }
-        let object = self.connector.object(id)?;
+        let object = self.access.object(id)?;
         for name in [ID, DIMS, MAX_DIMS] {
             if attribute::stored(&object, name)?.is_some() {
                 attributes_edit::remove(&*self.store()?, id.address, name, now())?;

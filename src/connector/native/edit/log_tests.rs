@@ -213,7 +213,7 @@ fn an_index_that_is_rolled_back_has_no_state() {
     let d = dataset(c, "d");
     c.write(d, 0, &[1; 3000]).unwrap();
     c.commit().unwrap();
-    let log = c.record_log().unwrap();
+    let log = c.access().record_log().unwrap();
     let change = c.change(&[]).unwrap();
     let failed = change.atomically(|| -> Result<()> {
         change.write_index(&log, true, None)?;
@@ -231,7 +231,7 @@ fn an_index_that_is_rolled_back_has_no_state() {
 
 /// `file` with a run of this record after the last one.
 fn with_run(opened: &Opened, dataset: RunDataset, head: &Head, data: &[u8]) -> Vec<u8> {
-    let (_, log, used) = opened.c.record_log().unwrap().last_log().unwrap();
+    let (_, log, used) = opened.c.access().record_log().unwrap().last_log().unwrap();
     let (mut at, end) = (log.address.0 as usize, (log.address.0 + used) as usize);
     let mut file = opened.file.bytes();
     let mut sequence = 0;

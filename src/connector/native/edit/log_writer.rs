@@ -86,7 +86,7 @@ impl NativeConnector {
     /// the HDF5 file with the lock of readers.
     pub fn begin_log_writer(&self, writer: u32, file: PosixFile, locked: PosixFile) -> Result<()> {
         let main = self.file(0)?;
-        let log = match self.log_of(&main).as_deref() {
+        let log = match self.access().log_of(&main).as_deref() {
             Some(FileLog::Records(log)) => log.clone(),
             Some(FileLog::Released { .. }) => {
                 return Err(Error::refused(libc::EOPNOTSUPP, "its log is one of the released log VOL, to which one writer appends"));
@@ -150,7 +150,7 @@ impl Permitted for LogWriter {
         let mut state = self.state.lock();
         Self::is_usable(&state)?;
         let connector = self.connector.upgrade().ok_or_else(|| Error::refused(libc::ESTALE, "the file is closed"))?;
-        let open = connector.dataset(id)?;
+        let open = connector.access().dataset(id)?;
         let d = &open.dataset;
         if id.file != 0 || d.layout().logged().is_none() || form != Form::Main {
             return Self::refused("cannot write the dataset, which is not in the log");
@@ -168,7 +168,7 @@ impl Permitted for LogWriter {
 
     fn set_size_as(&self, id: ObjectId, _form: Form, size: u64) -> Result<()> {
         let connector = self.connector.upgrade().ok_or_else(|| Error::refused(libc::ESTALE, "the file is closed"))?;
-        let now = connector.dataset(id)?.dataset.bytes.size;
+        let now = connector.access().dataset(id)?.dataset.bytes.size;
         if size == now { Ok(()) } else { Self::refused("cannot change the size of the dataset") }
     }
 

@@ -81,6 +81,7 @@ pub use current_content::CurrentContent;
 pub(super) use restricted::Restricted;
 
 use super::NativeConnector;
+use super::access::{Access, StructureLock};
 use super::dataset::{Dataset, key};
 use crate::base::lock_order::{Locked, Rank};
 use crate::base::{Error, Result, waiting};
@@ -89,9 +90,8 @@ use crate::meta::Store;
 use crate::structures::before_first_write::BeforeFirstWrite;
 use crate::structures::global_heap::edit::FreeSpace;
 use object_state::{Objects, Pending};
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard};
 use reserve::is_full;
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -106,7 +106,7 @@ const WAITING_MAX: u64 = 64 << 20;
 #[derive(Default)]
 pub struct Editing {
     writers: Mutex<()>,
-    lock: RwLock<()>,
+    pub(super) lock: StructureLock,
     /// State of single objects.
     objects: Objects,
     /// Raised by every change except of elements in place. Virtual datasets then resolve their
@@ -135,11 +135,6 @@ pub struct Editing {
     pub(super) swmr: OnceLock<Restricted>,
 }
 
-thread_local! {
-    /// This thread holds the exclusive lock, so that its reads must not acquire it.
-    static EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
-}
-
 impl Editing {
     /// Invalidates what virtual datasets resolved.
     fn new_generation(&self) {
@@ -148,27 +143,7 @@ impl Editing {
 
     /// Waits for the operation or commit under way.
     fn writer(&self) -> Locked<MutexGuard<'_, ()>> {
-        Locked::acquire(Rank::Writers, || waiting::take(|| self.writers.try_lock(), || self.writers.lock()))
-    }
-}
-
-/// The lock of readers of structures.
-pub(super) type Shared<'a> = Locked<RwLockReadGuard<'a, ()>>;
-
-/// The exclusive lock.
-struct Exclusive<'a>(#[allow(dead_code)] Locked<RwLockWriteGuard<'a, ()>>);
-
-impl<'a> Exclusive<'a> {
-    fn take(lock: &'a RwLock<()>) -> Self {
-        let guard = Locked::acquire(Rank::Structures, || waiting::take(|| lock.try_write(), || lock.write()));
-        EXCLUSIVE.set(true);
-        Exclusive(guard)
-    }
-}
-
-impl Drop for Exclusive<'_> {
-    fn drop(&mut self) {
-        EXCLUSIVE.set(false);
+        Locked::acquire(Rank::Writers, &self.writers, || waiting::take(|| self.writers.try_lock(), || self.writers.lock()))
     }
 }
 
@@ -178,7 +153,8 @@ struct Change<'a> {
     editing: &'a Editing,
     /// Bytes of dirty chunks before the operation.
     dirty_before: u64,
-    _exclusive: Exclusive<'a>,
+    /// The exclusive lock.
+    access: Access<'a>,
     _writer: Locked<MutexGuard<'a, ()>>,
 }
 
@@ -196,7 +172,7 @@ struct Rollback<'a> {
 impl<'a> Rollback<'a> {
     fn begin(change: &'a Change<'a>, store: &'a Store) -> Self {
         change.connector.options.environment.dirty.begin();
-        if let Some(log) = change.connector.written_log() {
+        if let Some(log) = change.access.written_log() {
             log.begin();
         }
         Rollback { change, store, begun: change.editing.begun.load(Ordering::Acquire), kept: false }
@@ -219,11 +195,11 @@ impl<'a> Rollback<'a> {
 impl Drop for Rollback<'_> {
     fn drop(&mut self) {
         self.change.connector.options.environment.dirty.end(self.kept);
-        if let Some(log) = self.change.connector.written_log() {
+        if let Some(log) = self.change.access.written_log() {
             log.end(self.kept);
         }
         if !self.kept {
-            self.change.connector.forget_new_log();
+            self.change.forget_new_log();
             // The first change of the file was rolled back, too.
             self.store.set_image(!self.begun);
             self.change.connector.forget_all();
@@ -238,13 +214,6 @@ fn now() -> u32 {
 }
 
 impl NativeConnector {
-    /// The lock of readers of structures. A thread may acquire it more than once.
-    pub(super) fn shared(&self) -> Option<Shared<'_>> {
-        let editing = self.editing.as_ref().filter(|_| !EXCLUSIVE.get())?;
-        let lock = || waiting::take(|| editing.lock.try_read_recursive(), || editing.lock.read_recursive());
-        Some(Locked::acquire(Rank::Structures, lock))
-    }
-
     /// The generation of `Editing`.
     pub(super) fn generation(&self) -> u64 {
         self.editing.as_ref().map_or(0, |e| e.generation.load(Ordering::Acquire))
@@ -261,9 +230,9 @@ impl NativeConnector {
             return Err(Error::refused(libc::EROFS, "the object belongs to another file, which is never changed"));
         }
         let writer = editing.writer();
-        let exclusive = Exclusive::take(&editing.lock);
+        let access = self.access_alone();
         let dirty_before = self.options.environment.dirty.bytes();
-        let change = Change { connector: self, editing, dirty_before, _exclusive: exclusive, _writer: writer };
+        let change = Change { connector: self, editing, dirty_before, access, _writer: writer };
         if !change.store()?.is_writable() {
             return Err(Error::refused(libc::EROFS, "an earlier write to the file failed: it stays as it was last made durable"));
         }
@@ -320,13 +289,13 @@ impl Change<'_> {
 
     /// The dataset as it is now.
     fn dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
-        Ok(self.connector.dataset(id)?.dataset.clone())
+        Ok(self.access.dataset(id)?.dataset.clone())
     }
 
     /// Drops the decoded entries of an object that changed.
     fn changed(&self, id: ObjectId) {
         self.editing.new_generation();
-        self.connector.datasets.lock().pop(&id);
+        self.connector.datasets.forget(id);
         self.connector.attribute_names.lock().pop(&id);
     }
 

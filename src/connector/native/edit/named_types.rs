@@ -4,7 +4,7 @@
 //! nothing is there at the end, the type stays one of its own. The datatype counts each reference
 //! to it as a name.
 
-use super::super::{attribute, named_types, traverse};
+use super::super::{attribute, named_types};
 use super::{Change, now};
 use crate::base::datatype::Datatype;
 use crate::base::{Error, Result};
@@ -54,16 +54,16 @@ impl Change<'_> {
     /// Makes the reference; false: nothing is at `path`, there is no such attribute, or the bytes
     /// have no type yet.
     fn refer(&self, id: ObjectId, name: Option<&[u8]>, path: &[u8]) -> Result<bool> {
-        let (store, object) = (self.store()?, self.connector.object(id)?);
+        let (store, object) = (self.store()?, self.access.object(id)?);
         let root = ObjectId { file: 0, address: self.connector.file(0)?.root };
-        let found = traverse::path(self.connector, root, path, &mut 0)?.filter(|found| found.file == 0);
+        let found = self.access.follow_path(root, path, &mut 0)?.filter(|found| found.file == 0);
         let Some(named) = found else { return Ok(false) };
         let old = named_types::of(&object, name)?;
         if old == Some(named.address) {
             return Ok(true);
         }
         let is_type = self.kind(named)? == ObjectKind::Datatype;
-        let datatype = if is_type { Some(self.connector.object(named)?.datatype()?) } else { None };
+        let datatype = if is_type { Some(self.access.object(named)?.datatype()?) } else { None };
         let body = SharedMessage::encode_object(named.address, store.ctx());
         if let Some(name) = name {
             let Some(stored) = attribute::stored(&object, name)? else { return Ok(false) };
@@ -102,7 +102,7 @@ impl Change<'_> {
     /// The reference to a named datatype that the attribute `name` keeps when it gets a value of
     /// the type `datatype`.
     pub(super) fn kept_type(&self, id: ObjectId, name: &[u8], datatype: &Datatype) -> Result<Option<Vec<u8>>> {
-        let object = self.connector.object(id)?;
+        let object = self.access.object(id)?;
         let Some(stored) = attribute::stored(&object, name)?.filter(|a| a.datatype_shared) else { return Ok(None) };
         let keeps = attribute::typed(&object, &stored).is_ok_and(|typed| is_same_datatype(&typed.datatype, datatype));
         Ok(keeps.then_some(stored.datatype))

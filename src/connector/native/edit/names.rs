@@ -35,7 +35,7 @@ const ATTRIBUTES_MAX: usize = 1024;
 impl Change<'_> {
     /// The link `name` of a group.
     fn find(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
-        let object = self.connector.object(group)?;
+        let object = self.access.object(group)?;
         let storage = object.group_storage().map_err(|_| Error::refused(libc::ENOTDIR, "the object is not a group"))?;
         group::lookup(&object.file.store, &storage, name)
     }
@@ -77,7 +77,7 @@ impl Change<'_> {
     }
 
     pub(super) fn kind(&self, id: ObjectId) -> Result<ObjectKind> {
-        Ok(self.connector.object(id)?.info().kind)
+        Ok(self.access.object(id)?.info().kind)
     }
 
     pub(super) fn created(&self, group: ObjectId, name: &[u8], address: Address) -> Result<ObjectId> {
@@ -103,7 +103,7 @@ impl Change<'_> {
 
     /// Properties of a new file: in the log, if that is the default of the container.
     fn new_file(&self) -> Result<Creation> {
-        let layout = match self.connector.written_log() {
+        let layout = match self.access.written_log() {
             Some(log) if log.is_default()? => new_in_log(log.records(false)),
             _ => bytes_file().layout,
         };
@@ -188,7 +188,7 @@ impl Change<'_> {
 
     /// A change of an attribute in an object header of version 1 reads all attributes.
     fn has_room_for_text(&self, group: ObjectId) -> Result<()> {
-        let header = self.connector.object(group)?.header;
+        let header = self.access.object(group)?.header;
         let full = header.prefix.version == 1 && header.all(kind::ATTRIBUTE).count() >= ATTRIBUTES_MAX;
         if full { Err(Error::refused(libc::EMLINK, "the group has too many attributes")) } else { Ok(()) }
     }
@@ -262,7 +262,7 @@ impl Change<'_> {
     /// Where a group's name leads to a group around it, it is shown as a symbolic link, and goes
     /// like one.
     fn has_other_names(&self, group: Option<ObjectId>) -> Result<bool> {
-        group.map_or(Ok(false), |id| Ok(self.connector.object(id)?.info().links > 1))
+        group.map_or(Ok(false), |id| Ok(self.access.object(id)?.info().links > 1))
     }
 
     fn is_empty(&self, group: Option<ObjectId>) -> Result<bool> {
@@ -476,7 +476,7 @@ impl Change<'_> {
             if depth > DEPTH_MAX || seen.len() > BENEATH_MAX {
                 return Err(Error::refused(libc::EXDEV, "too much lies beneath the group to move it"));
             }
-            let object = self.connector.object(group)?;
+            let object = self.access.object(group)?;
             group::list(&object.file.store, &object.group_storage()?, 0, &mut |link, _| {
                 if let LinkTarget::Hard(address) = link.target
                     && but != Some((group, &link.name))

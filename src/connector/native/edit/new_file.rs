@@ -1,5 +1,6 @@
 //! New files with no declared type. Their chunks become larger as they grow.
 
+use super::super::access::Access;
 use super::super::dataset::{Dataset, id_of, key};
 use super::data::replace_message;
 use super::relayout::Elements;
@@ -58,31 +59,31 @@ impl NativeConnector {
     /// True while a new file whose bytes are all in memory is open.
     pub(super) fn has_unstored_new_file(&self) -> bool {
         let Some(editing) = &self.editing else { return false };
-        let _shared = self.shared();
+        let access = self.access();
         self.options.environment.dirty.datasets().into_iter().map(id_of).any(|id| {
             let usage = editing.objects.usage(id);
             let stored = |d: &Dataset| d.layout().seek_stored(&d.bytes, 0, Seek::Data);
-            usage.is_new_file && usage.holds > 0 && self.dataset(id).and_then(|d| stored(&d.dataset)).is_ok_and(|at| at.is_none())
+            usage.is_new_file && usage.holds > 0 && access.dataset(id).and_then(|d| stored(&d.dataset)).is_ok_and(|at| at.is_none())
         })
     }
 
     /// Chooses a chunk size before a new file becomes `size` bytes long.
     pub(super) fn suit_size(&self, id: ObjectId, size: u64) {
-        if let Err(e) = self.suit(id, &|d| larger(d, size, 0)) {
+        if let Err(e) = self.suit(id, &|_, d| larger(d, size, 0)) {
             tracing::debug!("the chunk size of a new file is not changed: {e}");
         }
     }
 
     /// Chooses a chunk size before `len` bytes are written at `offset` to a new file.
     pub(super) fn suit_chunks(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.suit(id, &|d| larger(d, offset, len))
+        self.suit(id, &|_, d| larger(d, offset, len))
     }
 
     /// Chooses the chunk size of the source before bytes are copied to a new file, so that stored
     /// chunks can be copied.
     pub(super) fn suit_copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) {
-        let suited = self.suit(to.0, &|d| {
-            let (source, chunk) = (self.dataset(from.0).ok()?, chunk_of(d)?);
+        let suited = self.suit(to.0, &|access, d| {
+            let (source, chunk) = (access.dataset(from.0).ok()?, chunk_of(d)?);
             let len = len.min(source.dataset.bytes.size.saturating_sub(from.1));
             let same = chunk_of(&source.dataset).filter(|c| (chunk..=CHUNK_BYTES.1).contains(c));
             match same.filter(|_| d.bytes.size == 0 && source.dataset.element_size == 1) {
@@ -95,28 +96,28 @@ impl NativeConnector {
         }
     }
 
-    fn suit(&self, id: ObjectId, wanted: &dyn Fn(&Dataset) -> Option<u64>) -> Result<()> {
+    fn suit(&self, id: ObjectId, wanted: &dyn Fn(&Access<'_>, &Dataset) -> Option<u64>) -> Result<()> {
         let editing = self.editing()?;
         let adapts = |d: &Dataset| is_small(d) || editing.objects.usage(id).is_new_file;
         let suits = {
-            let _shared = self.shared();
-            self.dataset(id).map_or(true, |d| !adapts(&d.dataset) || wanted(&d.dataset).is_none())
+            let access = self.access();
+            access.dataset(id).map_or(true, |d| !adapts(&d.dataset) || wanted(&access, &d.dataset).is_none())
         };
         if suits {
             return Ok(());
         }
         // The file may have changed since.
-        let next = |d: &Dataset| wanted(d).filter(|_| adapts(d));
+        let next = |c: &Change<'_>, d: &Dataset| wanted(&c.access, d).filter(|_| adapts(d));
         let is_done = self.operate(&[id], |c| {
             let d = c.dataset(id)?;
-            next(&d).map_or(Ok(true), |chunk| c.enlarge_dirty_chunks(&d, chunk))
+            next(c, &d).map_or(Ok(true), |chunk| c.enlarge_dirty_chunks(&d, chunk))
         })?;
         if is_done {
             return Ok(());
         }
         self.operate_flushed(id, |c| {
             let d = c.dataset(id)?;
-            next(&d).map_or(Ok(()), |chunk| c.enlarge_chunks(&d, chunk))
+            next(c, &d).map_or(Ok(()), |chunk| c.enlarge_chunks(&d, chunk))
         })
     }
 }

@@ -60,7 +60,8 @@ impl NativeConnector {
         Object::open(&file, file.root)?;
         let editing = Editing { btree_k: chunk_k.max(1), first, ..Editing::default() };
         let connector = Self::assemble(file.clone(), options, Some(editing));
-        if let Some(FileLog::Released { written: Some(log), .. }) = connector.log_of(&file).as_deref()
+        let access = connector.access();
+        if let Some(FileLog::Released { written: Some(log), .. }) = access.log_of(&file).as_deref()
             && let Err(e) = log.verify()
         {
             let reason = format!(
@@ -68,6 +69,7 @@ impl NativeConnector {
             );
             return Err(Error::refused(libc::EROFS, reason));
         }
+        drop(access);
         Ok(connector)
     }
 }

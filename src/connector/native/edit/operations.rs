@@ -117,7 +117,7 @@ impl Edit for NativeConnector {
     }
 
     fn log(&self) -> Option<&dyn EditLog> {
-        self.record_log().map(|_| self as &dyn EditLog)
+        self.access().record_log().map(|_| self as &dyn EditLog)
     }
 
     fn allocate(&self) -> Option<&dyn Allocate> {
@@ -129,8 +129,7 @@ impl Edit for NativeConnector {
     }
 
     fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {
-        let _shared = self.shared();
-        Ok(portable::takes(&self.dataset(id)?.dataset, storage))
+        Ok(portable::takes(&self.access().dataset(id)?.dataset, storage))
     }
 
     fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
@@ -138,80 +137,75 @@ impl Edit for NativeConnector {
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        let name = &*self.stored_link(group, name)?;
-        self.operate(&[group], |c| c.create_file(group, name))
+        self.operate(&[group], |c| c.create_file(group, &c.access.stored_link(group, name)?))
     }
 
     fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
-        let name = &*self.stored_link(group, name)?;
-        self.operate(&[group], |c| c.create_described(group, name, spec))
+        self.operate(&[group], |c| c.create_described(group, &c.access.stored_link(group, name)?, spec))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        let name = &*self.stored_link(group, name)?;
-        self.operate(&[group], |c| c.create_group(group, name))
+        self.operate(&[group], |c| c.create_group(group, &c.access.stored_link(group, name)?))
     }
 
     fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
-        let name = &*self.stored_link(group, name)?;
-        self.operate(&[group, target], |c| c.link(group, name, target))
+        self.operate(&[group, target], |c| c.link(group, &c.access.stored_link(group, name)?, target))
     }
 
     fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()> {
-        let name = &*self.stored_link(group, name)?;
-        self.operate(&[group], |c| c.symlink(group, name, target))
+        self.operate(&[group], |c| c.symlink(group, &c.access.stored_link(group, name)?, target))
     }
 
     fn external_link(&self, group: ObjectId, name: &[u8], file: &[u8], object: &[u8]) -> Result<()> {
-        let name = &*self.stored_link(group, name)?;
-        self.operate(&[group], |c| c.external_link(group, name, file, object))
+        self.operate(&[group], |c| c.external_link(group, &c.access.stored_link(group, name)?, file, object))
     }
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
-        let name = &*self.stored_link(group, name)?;
-        let gone = self.operate(&[group], |c| c.unlink(group, name, directory))?;
+        let gone = self.operate(&[group], |c| c.unlink(group, &c.access.stored_link(group, name)?, directory))?;
         self.forget_write_error(gone);
         Ok(gone)
     }
 
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
-        let names = (self.stored_link(from.0, from.1)?, self.stored_link(to.0, to.1)?);
-        let gone = self.operate(&[from.0, to.0], |c| c.rename((from.0, &names.0), (to.0, &names.1), taken))?;
+        let gone = self.operate(&[from.0, to.0], |c| {
+            let names = (c.access.stored_link(from.0, from.1)?, c.access.stored_link(to.0, to.1)?);
+            c.rename((from.0, &names.0), (to.0, &names.1), taken)
+        })?;
         self.forget_write_error(gone);
         Ok(gone)
     }
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         ownership::check_name(name)?;
-        let name = &*self.stored_attribute(name)?;
-        self.operate(&[id], |c| c.set_attribute(id, name, value))
+        self.operate(&[id], |c| c.set_attribute(id, &c.access.stored_attribute(name)?, value))
     }
 
     fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
-        let checked = |a: NewAttribute| {
-            ownership::check_name(&a.name)?;
-            Ok(NewAttribute { name: self.stored_attribute(&a.name)?.into_owned(), ..a })
-        };
-        let mut attributes = attributes.map(|a| a.and_then(checked));
-        self.operate_flushed(id, |c| c.set_attributes(id, &mut attributes))
+        self.operate_flushed(id, |c| {
+            let checked = |a: NewAttribute| {
+                ownership::check_name(&a.name)?;
+                Ok(NewAttribute { name: c.access.stored_attribute(&a.name)?.into_owned(), ..a })
+            };
+            c.set_attributes(id, &mut attributes.map(|a| a.and_then(checked)))
+        })
     }
 
     fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
         ownership::check_name(name)?;
-        let name = &*self.stored_attribute(name)?;
-        self.operate(&[id], |c| c.set_attribute_bytes(id, name, bytes))
+        self.operate(&[id], |c| c.set_attribute_bytes(id, &c.access.stored_attribute(name)?, bytes))
     }
 
     fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
         ownership::check_name(from).and_then(|()| ownership::check_name(to))?;
-        let (from, to) = (&*self.stored_attribute(from)?, &*self.stored_attribute(to)?);
-        self.operate(&[id], |c| c.rename_attribute(id, from, to, replace))
+        self.operate(&[id], |c| {
+            let (from, to) = (c.access.stored_attribute(from)?, c.access.stored_attribute(to)?);
+            c.rename_attribute(id, &from, &to, replace)
+        })
     }
 
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         ownership::check_name(name)?;
-        let name = &*self.stored_attribute(name)?;
-        self.operate(&[id], |c| c.remove_attribute(id, name))
+        self.operate(&[id], |c| c.remove_attribute(id, &c.access.stored_attribute(name)?))
     }
 
     fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
@@ -227,13 +221,11 @@ impl Edit for NativeConnector {
     }
 
     fn set_link_ownership(&self, group: ObjectId, name: &[u8], ownership: &Ownership) -> Result<()> {
-        let name = &*self.stored_link(group, name)?;
-        self.operate(&[group], |c| c.set_link_ownership(group, name, ownership))
+        self.operate(&[group], |c| c.set_link_ownership(group, &c.access.stored_link(group, name)?, ownership))
     }
 
     fn retarget(&self, group: ObjectId, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()> {
-        let name = &*self.stored_link(group, name)?;
-        self.operate(&[group], |c| c.retarget(group, name, path, text))
+        self.operate(&[group], |c| c.retarget(group, &c.access.stored_link(group, name)?, path, text))
     }
 
     fn hold(&self, id: ObjectId) {
@@ -284,7 +276,7 @@ impl Edit for NativeConnector {
             return Err(Error::refused(libc::EIO, "an earlier commit failed: what was written since the one before it is lost"));
         }
         let neighbours = self.options.neighbours.is_unsynced();
-        let logged = self.written_log().is_none_or(|log| !log.is_uncommitted());
+        let logged = self.used_log().is_none_or(|log| !log.is_uncommitted());
         if !neighbours && logged && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }

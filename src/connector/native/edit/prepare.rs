@@ -114,7 +114,7 @@ impl Change<'_> {
             return Ok(None);
         }
         // A log of the released log VOL gives an ID to the dataset itself.
-        let is_released = self.connector.written_log().is_some_and(|log| log.is_released());
+        let is_released = self.access.written_log().is_some_and(|log| log.is_released());
         if is_released && (creation.layout.kind.records().is_some() || d.layout().for_copy().kind.records().is_some()) {
             return Ok(None);
         }
@@ -230,7 +230,7 @@ impl NativeConnector {
                 self.admit_write()?;
                 self.bound_staged()?;
                 let bytes = piece.get(..n).unwrap_or_default();
-                let copy = self.dataset(p.copy)?.dataset.bytes.clone();
+                let copy = self.access().dataset(p.copy)?.dataset.bytes.clone();
                 for part in copy.kept(bytes, from, p.creation.undefine_fill) {
                     let (at, bytes) = (from.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default());
                     self.operate(&[p.copy], |c| c.put_elements(p.copy, at, bytes))?;
@@ -245,8 +245,8 @@ impl NativeConnector {
     /// Reads the first written elements at or after `at`; returns where they are and their bytes.
     fn read_piece(&self, id: ObjectId, p: &Preparation, at: u64, piece: &mut [u8]) -> Result<(u64, usize)> {
         let env = &self.options.environment;
-        let _shared = self.shared();
-        let (d, copy) = (&self.dataset(id)?.dataset, &self.dataset(p.copy)?.dataset);
+        let access = self.access();
+        let (d, copy) = (&access.dataset(id)?.dataset, &access.dataset(p.copy)?.dataset);
         let Some(next) = self.written(id, d, copy)?.next(d, at)? else { return Ok((p.total, 0)) };
         let from = next.start;
         let len = usize::try_from(next.end.saturating_sub(from)).unwrap_or(IO_PIECE_BYTES).clamp(1, IO_PIECE_BYTES);

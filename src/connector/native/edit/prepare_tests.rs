@@ -75,7 +75,7 @@ fn datasets_in_a_log_are_prepared() {
         assert_eq!(bytes(&c, id), content(), "turn {turn}");
         let measure = Connector::log(&*c).and_then(|log| log.dataset(id).unwrap());
         assert_eq!(measure.map(|m| m.written), spec.layout.map(|_| LEN as u64), "turn {turn}");
-        log_ids.push(c.record_log().unwrap().next_id());
+        log_ids.push(c.access().record_log().unwrap().next_id());
         if turn % 2 == 1 {
             c.commit().unwrap();
         }

@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
 pub(in crate::connector::native) type Attempt<'a, T> = Result<ControlFlow<T, Undecoded<'a>>>;
 
 impl NativeConnector {
-    /// Calls `read` with the dataset `id` and the lock of readers until it has read.
+    /// Calls `read` with the dataset `id`, within an access, until it has read.
     pub(in crate::connector::native) fn reading<T>(
         &self,
         id: ObjectId,
@@ -54,13 +54,13 @@ impl NativeConnector {
         let env = &*self.options.environment;
         let mut left = if self.editing.is_some() { DECODES_MAX } else { 0 };
         loop {
-            let shared = self.shared();
-            let open = self.dataset(id)?;
+            let access = self.access();
+            let open = access.dataset(id)?;
             let undecoded = match read(&open.dataset, Reader { env, decodes: left == 0 })? {
                 ControlFlow::Break(read) => return Ok(read),
                 ControlFlow::Continue(undecoded) => undecoded,
             };
-            drop(shared);
+            drop(access);
             undecoded();
             left = left.saturating_sub(1);
         }

@@ -50,8 +50,7 @@ pub(super) struct Copied {
 impl NativeConnector {
     /// True if the elements of the dataset `id` hold references.
     pub(super) fn holds_references(&self, id: ObjectId) -> Result<bool> {
-        let _shared = self.shared();
-        Ok(self.dataset(id)?.dataset.datatype.contains_reference())
+        Ok(self.access().dataset(id)?.dataset.datatype.contains_reference())
     }
 }
 

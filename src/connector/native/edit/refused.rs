@@ -28,8 +28,8 @@ impl NativeConnector {
         let Some(error @ Error::Refused { .. }) = error else { return editing.objects.change_pending(id, |p| p.refused = None) };
         let held = editing.objects.is_held(id);
         let is_new = {
-            let _shared = self.shared();
-            self.dataset(id).is_ok_and(|d| is_bytes_file(&d.dataset) && (held || d.dataset.bytes.size == 0))
+            let access = self.access();
+            access.dataset(id).is_ok_and(|d| is_bytes_file(&d.dataset) && (held || d.dataset.bytes.size == 0))
         };
         let mut pending = editing.objects.all_pending();
         if is_new && pending.iter().filter(|(_, p)| p.refused.is_some()).count() < REFUSED_MAX {

@@ -91,7 +91,7 @@ impl Change<'_> {
         if matches!(elements, Elements::Kept { .. } | Elements::Placed) && !blank {
             bound_copy(d)?;
         }
-        let old = Arc::new(self.connector.open_dataset(d.object.clone(), ObjectId { file: OLD, ..id }, 0)?);
+        let old = Arc::new(self.access.open_dataset(d.object.clone(), ObjectId { file: OLD, ..id }, 0)?);
         let env = &self.connector.options.environment;
         env.forget(key(old.id));
         if matches!(elements, Elements::Kept { .. }) && self.adopt(id, &old, creation, retyped)? {

@@ -6,6 +6,7 @@
 //! ranges, or fails as a whole. Some storage of a log is for runs without data alone: removing
 //! datasets and punching holes need them.
 
+use super::super::access::Access;
 use super::super::dataset::id_of;
 use super::flush::LogFlush;
 use super::{Change, NativeConnector};
@@ -50,21 +51,23 @@ impl NativeConnector {
     }
 
     fn staged_bytes(&self) -> u64 {
-        self.written_log().map_or(0, |log| log.staged_bytes())
+        self.used_log().map_or(0, |log| log.staged_bytes())
     }
+}
 
+impl Access<'_> {
     /// Ensures storage for all dirty chunks and staged records in memory, and for a write of `len`
     /// bytes to them. Chunks in temporary files are not counted: few of their bytes may be used.
     pub(super) fn reserve_unstored(&self, len: Option<u64>) -> Result<()> {
         let next = len.map_or(0, |len| len.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY_PER_WRITE));
         let longer = |bytes: u64| bytes.saturating_add(bytes / LONGER_PART);
-        let chunks = self.options.environment.dirty.bytes();
+        let chunks = self.connector.options.environment.dirty.bytes();
         let log = self.written_log();
         let staged = log.as_ref().map_or(0, |log| log.staged_bytes());
         if chunks == 0 && staged == 0 && log.is_none() {
             return Ok(());
         }
-        let store = &self.file(0)?.store;
+        let store = &self.connector.file(0)?.store;
         let transaction = store.transaction()?;
         let failed = |e| Error::io("reserve storage", Address::UNDEF, &e);
         let mut tail = longer(chunks).saturating_add(STRUCTURES_BYTES);
@@ -108,7 +111,7 @@ impl Change<'_> {
 
     /// Reserves storage, or stores the dirty chunks. `before`: `needs_space` before the operation.
     fn reserve_or_store(&self, before: [u64; 3]) -> Result<()> {
-        let Err(full) = self.connector.reserve_unstored(None) else { return Ok(()) };
+        let Err(full) = self.access.reserve_unstored(None) else { return Ok(()) };
         if !is_full(&full) {
             return Err(full);
         }
@@ -121,6 +124,6 @@ impl Change<'_> {
         // A damaged dataset does not take its chunks: the commit reports that.
         stored.and_then(|()| self.flush_log(LogFlush::Within)).map_err(|_| full)?;
         // What an earlier operation staged is not appended within another.
-        self.connector.reserve_unstored(None)
+        self.access.reserve_unstored(None)
     }
 }

@@ -195,7 +195,7 @@ impl Change<'_> {
         let text = self.form(d.id, form)?.ok_or_else(large)?;
         let mut rewrite =
             Rewrite { ends: ends(&text), form: text, written: true, lines, exact, newlines: awaited, whole: true, ..Rewrite::default() };
-        if let Some(there) = self.connector.dataset(d.id)?.lines.as_ref().filter(|_| lines && rewrite.newlines.is_empty()) {
+        if let Some(there) = self.access.dataset(d.id)?.lines.as_ref().filter(|_| lines && rewrite.newlines.is_empty()) {
             let unknown = || invalid("strings of the dataset hold newlines: they are written below .h5dir/exact");
             rewrite.newlines = there.newlines().ok_or_else(unknown)?;
             rewrite.fixed = !rewrite.newlines.is_empty();
@@ -205,7 +205,7 @@ impl Change<'_> {
 
     /// The form of the elements that the dataset has; `None` if it is too long.
     fn form(&self, id: ObjectId, form: Form) -> Result<Option<Vec<u8>>> {
-        let content = self.connector.form_of(id, form)?;
+        let content = self.access.form_of(id, form)?;
         let size = content.size()?;
         if size > FORM_MAX {
             return Ok(None);

@@ -100,7 +100,7 @@ impl Change<'_> {
 
     /// What the attribute `name` holds elsewhere, before it goes.
     pub(super) fn held_by(&self, id: ObjectId, name: &[u8]) -> Result<Held> {
-        let object = self.connector.object(id)?;
+        let object = self.access.object(id)?;
         Ok(attribute::stored(&object, name)?.map(|a| self.held_in(&object, &a)).unwrap_or_default())
     }
 
@@ -131,7 +131,7 @@ impl Change<'_> {
     /// Frees the heap objects of all attributes of a deleted object; returns their
     /// committed datatypes.
     pub(super) fn free_all_held(&self, id: ObjectId) -> Result<Vec<Address>> {
-        let object = self.connector.object(id)?;
+        let object = self.access.object(id)?;
         let mut all = Vec::new();
         if let Err(e) = attribute::each(&object, &mut |a| all.push(self.held_in(&object, &a))) {
             tracing::debug!("what attributes of a deleted object take elsewhere is lost: {e}");

@@ -67,8 +67,8 @@ impl SwmrEdit {
     /// could show readers a part of it.
     fn writable(&self, id: ObjectId) -> Result<(Arc<NativeConnector>, u64)> {
         let connector = self.connector()?;
-        let shared = connector.shared();
-        let d = connector.dataset(id)?.dataset.clone();
+        let access = connector.access();
+        let d = access.dataset(id)?.dataset.clone();
         let reason = if d.object.header.prefix.version == 1 {
             Err("its object header has no checksum; 'h5repack -L' makes one that has")
         } else if d.datatype.contains_vlen() || d.datatype.contains_reference() {
@@ -77,7 +77,7 @@ impl SwmrEdit {
             d.layout().check_swmr()
         };
         let size = d.bytes.size;
-        drop(shared);
+        drop(access);
         match reason {
             Ok(()) => Ok((connector, size)),
             Err(reason) => refused(&format!("cannot write the dataset, {reason}")),

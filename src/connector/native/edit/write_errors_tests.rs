@@ -42,7 +42,7 @@ fn container() -> (Arc<GrowingFile>, Arc<NativeConnector>, ObjectId, ObjectId) {
     c.write(damaged, 0, &[1; 4096]).unwrap();
     c.commit().unwrap();
     [damaged, sound].iter().for_each(|id| c.write(*id, 4096, &[2; 8192]).unwrap());
-    let Layout::Chunked(layout) = c.dataset(damaged).unwrap().dataset.message.class.clone() else { panic!("no chunks") };
+    let Layout::Chunked(layout) = c.access().dataset(damaged).unwrap().dataset.message.class.clone() else { panic!("no chunks") };
     c.operate(&[damaged], |change| change.store()?.write(layout.index.address(), &[0; 8])).unwrap();
     (file, c, damaged, sound)
 }

@@ -30,8 +30,8 @@ impl NativeConnector {
     /// defined, and the others undefined if they have the fill value.
     pub(super) fn change_defined(&self, id: ObjectId, range: &Range<u64>, defined: &[Range<u64>]) -> Result<()> {
         let (known, dims, step) = {
-            let _shared = self.shared();
-            let d = &self.dataset(id)?.dataset;
+            let access = self.access();
+            let d = &access.dataset(id)?.dataset;
             let size = d.element_size.max(1);
             let step = if d.datatype.contains_vlen() { VARIABLE_STEP } else { (STEP / size).max(1) };
             (self.known(d, range)?, d.space.dims.clone(), step)
@@ -64,8 +64,8 @@ impl NativeConnector {
         let Some(editing) = &self.editing else { return Ok(false) };
         let Some(announced) = editing.objects.pending(id, |p| p.announced.clone()).flatten() else { return Ok(false) };
         let elements = {
-            let _shared = self.shared();
-            let d = &self.dataset(id)?.dataset;
+            let access = self.access();
+            let d = &access.dataset(id)?.dataset;
             d.layout().definition().map(|_| d.elements())
         };
         // It may have become another dataset.
@@ -85,8 +85,8 @@ impl NativeConnector {
 
     /// True if no bytes of the dataset `id` were written.
     pub(super) fn is_unwritten(&self, id: ObjectId) -> Result<bool> {
-        let _shared = self.shared();
-        Ok(self.dataset(id)?.dataset.bytes.is_blank()? && !self.options.environment.dirty.has(key(id)))
+        let access = self.access();
+        Ok(access.dataset(id)?.dataset.bytes.is_blank()? && !self.options.environment.dirty.has(key(id)))
     }
 
     /// The defined elements of `d` with numbers in `range`.
