@@ -103,7 +103,7 @@ mod tests {
         editor(&c).set_fact(id, "dataset", br#"{"dtype": "u1", "shape": [300], "chunks": [1]}"#).unwrap();
         c.write(id, 0, &[7; 300]).unwrap();
         let to = c.create_file(c.root(), b"r").unwrap();
-        editor(&c).set_fact(to, "dataset", br#"{"dtype": "object", "shape": [200]}"#).unwrap();
+        editor(&c).set_fact(to, "dataset", br#"{"dtype": {"class": "H5T_REFERENCE", "base": "H5T_STD_REF_OBJ"}, "shape": [200]}"#).unwrap();
         for n in 0..100 {
             c.create_group(c.root(), format!("g{n}").as_bytes()).unwrap();
         }
