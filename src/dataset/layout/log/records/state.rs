@@ -387,7 +387,7 @@ pub(super) fn stage_records(
         data.extend_from_slice(bytes.unwrap_or_default());
     };
     let size = dataset.shape.element_size;
-    let (mut pending, mut done): (Vec<Extent>, u64) = (Vec::new(), 0);
+    let (mut pending, mut waiting, mut done): (Vec<Extent>, u64, u64) = (Vec::new(), 0, 0);
     for (i, range) in ranges.iter().enumerate() {
         // Ranges overlap where elements were staged more than once.
         let part = range.start.max(done)..range.end;
@@ -395,6 +395,7 @@ pub(super) fn stage_records(
             continue;
         }
         done = done.max(range.end);
+        let mut end = done;
         for extent in dataset.extents.within(part, size) {
             let extent = extent?;
             if !matches!(extent.source, Source::Staged { .. }) {
@@ -403,14 +404,20 @@ pub(super) fn stage_records(
             if pending.last().is_some_and(|last| last.end != extent.first) {
                 maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
                 pending.clear();
+                waiting = 0;
             }
+            waiting = waiting.saturating_add(extent.end.saturating_sub(extent.first).saturating_mul(size));
             pending.push(extent);
+            // A range may have more than fits into a run.
+            if !maker.is_bare && maker.is_enough(waiting) {
+                end = extent.end;
+                break;
+            }
         }
-        let waiting: u64 = pending.iter().map(|e| e.end.saturating_sub(e.first).saturating_mul(size)).sum();
         if maker.is_enough(waiting) {
             maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
-            let rest = ranges.get(i.saturating_add(1)..).unwrap_or_default();
-            return Ok(rest.iter().filter(|r| r.end > done).map(|r| r.start.max(done)..r.end).collect());
+            let rest = ranges.get(i..).unwrap_or_default().iter().map(|r| r.start.max(end)..r.end);
+            return Ok(rest.filter(|r| !r.is_empty()).collect());
         }
     }
     maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
@@ -445,5 +452,28 @@ mod tests {
         assert!(inner.next_run(true).is_err());
         assert!(inner.staged[&1].iter().cloned().eq(std::iter::once(10..20)));
         assert_eq!(inner.staged.get(&2), Some(&vec![10..20, 30..40]));
+    }
+
+    /// A range of more than 1 GiB made a run that was too long to be read: what an fsync had
+    /// acknowledged was lost.
+    #[test]
+    fn a_long_range_is_cut_into_runs() {
+        let (mut inner, pages) = (Inner::default(), Arc::new(Pages::default()));
+        inner.datasets.insert(1, Dataset::new(Shape::new(&[30 << 20], 1), pages));
+        for n in 0..30 {
+            let range = n << 20..(n + 1) << 20;
+            let source = inner.buffer(1, range.clone(), &vec![n as u8; 1 << 20]);
+            inner.set(1, range.clone(), Some(source)).unwrap();
+            inner.note_staged(1, range);
+        }
+        let (mut at, mut longest) = (0, 0);
+        while let Some(run) = inner.next_run(true).unwrap() {
+            longest = longest.max(run.len());
+            for made in run.made {
+                assert_eq!(made.elements.start, at);
+                at = made.elements.end;
+            }
+        }
+        assert!(at == 30 << 20 && longest < 10 << 20, "{at} {longest}");
     }
 }
