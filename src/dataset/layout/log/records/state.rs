@@ -9,7 +9,7 @@ use crate::base::{Address, Error, Result};
 use crate::format::log::record::NAME;
 use crate::format::log::run::{Erased, RunDataset, RunHead, TO_THE_END, write_erased};
 use foldhash::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ const EXTENT_OVERHEAD_BYTES: u64 = 112;
 const RECENT_MAX: usize = 1 << 17;
 /// Erased ranges of one run.
 const ERASED_MAX: usize = 1 << 16;
+/// Datasets that grew in one run, about.
+const GROWN_MAX: usize = 1 << 12;
 
 /// One dataset of the log, as its layout knows it.
 #[derive(Debug, Clone)]
@@ -80,6 +82,8 @@ pub(super) struct Released {
 pub(super) enum Undo {
     /// The extents of a range were these.
     Extents { id: u64, range: Range<u64>, before: Replaced },
+    /// The dataset had this shape beside the file. `is_first`: a run had it.
+    Grown { before: RunDataset, is_first: bool },
     /// The dataset was forgotten.
     Forgotten { id: u64, dataset: Box<Dataset>, staged: Vec<Range<u64>> },
     /// Erased ranges that are to be logged were so many.
@@ -117,6 +121,10 @@ pub(super) struct Inner {
     pub(super) writers: BTreeMap<u32, WriterRuns>,
     /// What is staged goes to one of them.
     pub(super) is_beside: bool,
+    /// Datasets that grew, but not in the HDF5 file, as they are now.
+    pub(super) grown: HashMap<u64, RunDataset>,
+    /// Those of them that no run has as they are now.
+    pub(super) growth: BTreeSet<u64>,
     /// Where the next run goes.
     pub(super) tail: (u32, u64),
     pub(super) sequence: u64,
@@ -246,6 +254,12 @@ impl Inner {
                 let size = dataset.shape.element_size;
                 dataset.extents.restore(&range, before, size);
             }
+            Undo::Grown { before, is_first } => {
+                if is_first {
+                    self.growth.remove(&before.id);
+                }
+                self.grown.insert(before.id, before);
+            }
             Undo::Forgotten { id, dataset, staged } => {
                 self.datasets.insert(id, *dataset);
                 self.staged.entry(id).or_default().extend(staged);
@@ -271,7 +285,7 @@ impl Inner {
 
     pub(super) fn next_run(&mut self, commit: bool) -> Result<Option<Run>> {
         // A commit ends what runs before it began.
-        if self.staged.is_empty() && self.erased.is_empty() && !(commit && self.is_continued) {
+        if self.staged.is_empty() && self.erased.is_empty() && self.growth.is_empty() && !(commit && self.is_continued) {
             return Ok(None);
         }
         let mut maker = Maker::default();
@@ -301,7 +315,13 @@ impl Inner {
                     return Err(e);
                 }
             }
-            datasets.insert(id, dataset.in_run(id));
+            datasets.insert(id, self.grown.get(&id).cloned().unwrap_or_else(|| dataset.in_run(id)));
+            self.growth.remove(&id);
+        }
+        while datasets.len() < GROWN_MAX
+            && let Some(id) = self.growth.pop_first()
+        {
+            datasets.extend(self.grown.get(&id).map(|d| (id, d.clone())));
         }
         let datasets = datasets.into_values().collect();
         let records = (maker.made.len() as u64).saturating_add(controls);
