@@ -232,6 +232,17 @@ impl Inner {
         Ok(())
     }
 
+    /// The dataset `now` has `rows` in its first dimension from now on.
+    pub(super) fn grow(&mut self, now: RunDataset, rows: u64) {
+        let mut next = now.clone();
+        next.dims.iter_mut().take(1).for_each(|d| *d = rows);
+        let is_first = self.growth.insert(now.id);
+        self.grown.insert(now.id, next);
+        if let Some(undo) = &mut self.undo {
+            undo.push(Undo::Grown { before: now, is_first });
+        }
+    }
+
     /// Forgets the staged bytes, which are in the log.
     pub(super) fn clear_buffers(&mut self) {
         self.buffers.clear();
@@ -495,5 +506,30 @@ mod tests {
             }
         }
         assert!(at == 30 << 20 && longest < 10 << 20, "{at} {longest}");
+    }
+
+    /// A write past the end that failed would leave the dataset longer: what it loaded stays.
+    #[test]
+    fn growth_that_is_undone_is_in_no_run() {
+        let mut inner = Inner::default();
+        let now = RunDataset { id: 1, element_size: 1, dims: vec![4, 2] };
+        let rows = |inner: &mut Inner| -> Vec<_> {
+            std::iter::from_fn(|| inner.next_run(true).unwrap()).map(|run| run.head.datasets.iter().map(|d| d.dims[0]).collect()).collect()
+        };
+        inner.grow(now.clone(), 6);
+        assert_eq!((rows(&mut inner), rows(&mut inner)), (vec![vec![6]], Vec::<Vec<u64>>::new()));
+        inner.datasets.insert(1, Dataset::new(Shape::new(&[9, 2], 1), Arc::default()));
+        inner.undo = Some(Vec::new());
+        inner.grow(RunDataset { dims: vec![6, 2], ..now.clone() }, 9);
+        let source = inner.buffer(1, 16..18, &[7; 2]);
+        inner.set(1, 16..18, Some(source)).unwrap();
+        for step in inner.undo.take().unwrap().into_iter().rev() {
+            inner.undo(step);
+        }
+        assert_eq!((rows(&mut inner), inner.grown[&1].dims[0]), (Vec::new(), 6));
+        let source = inner.buffer(1, 0..2, &[8; 2]);
+        inner.set(1, 0..2, Some(source)).unwrap();
+        inner.note_staged(1, 0..2);
+        assert_eq!(rows(&mut inner), [[6]]);
     }
 }

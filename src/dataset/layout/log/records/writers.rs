@@ -6,7 +6,6 @@ use super::dataset::{FIRST_WRITER, WriterRuns};
 use super::log::RecordLog;
 use super::run_records::{RUN_BYTES_MAX, whole_run};
 use super::runs::Run;
-use super::state::Undo;
 use crate::base::{Address, Error, Result};
 use crate::file::FileDriver;
 use crate::format::log::run::{RUN_PROBE_BYTES, RunDataset, RunHead, next_start, probe};
@@ -181,16 +180,7 @@ impl RecordLog {
 
     /// The dataset `now` has `rows` in its first dimension from now on. The next run says so.
     pub(crate) fn grow_beside(&self, now: RunDataset, rows: u64) {
-        let mut inner = self.state.lock();
-        let inner = &mut *inner;
-        let id = now.id;
-        let mut next = now.clone();
-        next.dims.iter_mut().take(1).for_each(|d| *d = rows);
-        let is_first = inner.growth.insert(id);
-        if let Some(undo) = &mut inner.undo {
-            undo.push(Undo::Grown { before: now, is_first });
-        }
-        inner.grown.insert(id, next);
+        self.state.lock().grow(now, rows);
     }
 }
 
