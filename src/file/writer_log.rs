@@ -8,6 +8,7 @@ use super::host_file::HostFile;
 use super::journal_path::rejection;
 use super::posix::PosixFile;
 use super::{FileDriver, Identity, read_all};
+use crate::base::request_error::RequestError;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +28,7 @@ const BEGINNING_BYTES: usize = 64;
 pub struct WriterLogs {
     directory: Directory,
     name: OsString,
-    /// Owner and mode of the HDF5 file.
+    /// Owner, mode and identity of the HDF5 file.
     owner: Entry,
 }
 
@@ -51,6 +52,33 @@ impl WriterLogs {
     pub fn of(host: &HostFile) -> io::Result<WriterLogs> {
         let owner = host.reader()?.entry()?;
         Ok(WriterLogs { directory: host.directory().clone(), name: host.name().to_owned(), owner })
+    }
+
+    /// The places beside `file`; `None`: it has not the name `name` in `directory`.
+    pub fn beside(directory: Directory, name: &OsStr, file: &PosixFile) -> io::Result<Option<WriterLogs>> {
+        let places = WriterLogs { directory, name: name.to_owned(), owner: file.entry()? };
+        Ok(if places.has_file()? { Some(places) } else { None })
+    }
+
+    /// True while the HDF5 file has its name.
+    fn has_file(&self) -> io::Result<bool> {
+        Ok(self.directory.entry(&self.name)?.is_some_and(|entry| entry.status.identity == self.owner.status.identity))
+    }
+
+    /// Errors: `ESTALE`, the HDF5 file or the run file `file` of `writer` lost its name.
+    pub fn check_names(&self, writer: u32, file: &PosixFile) -> io::Result<()> {
+        let (name, own) = (self.name.display(), self.name(writer));
+        let gone = |what: &dyn std::fmt::Display, remedy: String| {
+            let text = format!("{what} was renamed or removed: {remedy}");
+            Err(RequestError { errno: libc::ESTALE, is_transient: false, text }.into())
+        };
+        if !self.is(writer, file.status()?.identity)? {
+            return gone(&own.display(), "what is written to it is not found beside the HDF5 file".into());
+        }
+        if !self.has_file()? {
+            return gone(&name, format!("give it that name again, or rename {} with it after unmounting", own.display()));
+        }
+        Ok(())
     }
 
     /// Name of the run file of `writer`.
@@ -78,8 +106,9 @@ impl WriterLogs {
             if !self.directory.entry(&name)?.is_some_and(|entry| entry.is_regular()) {
                 continue;
             }
-            let file = PosixFile::from_file(self.directory.open_file(&name, OFlag::O_RDONLY, Mode::empty())?)?;
-            if !is_own(&beginning(&file)?) {
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", name.display()));
+            let file = self.directory.open_file(&name, OFlag::O_RDONLY, Mode::empty()).and_then(PosixFile::from_file).map_err(named)?;
+            if !is_own(&beginning(&file).map_err(named)?) {
                 continue;
             }
             self.check(writer, &file)?;

@@ -20,6 +20,8 @@ import numpy as np
 import harness
 
 SHAPES = {"grid": ((64, 33), "<i4"), "packed": ((50, 40), "<f4"), "line": ((100000,), "<f8"), "cube": ((6, 7, 8), "<u2")}
+# Bytes of the head of a run file.
+HEAD = 52
 STEPS = int(os.environ.get("H5DIR_LOG_WRITERS_STEPS", "150"))
 
 
@@ -54,7 +56,7 @@ class Writer:
 
     def __init__(self, binary, path, number, *options, popen=False):
         self.binary, self.number, self.point = binary, number, tempfile.mkdtemp(prefix="h5dir-mount-")
-        self.daemon, self.writes, self.synced = None, [], 0
+        self.daemon, self.writes, self.earlier, self.synced = None, [], [], 0
         if popen:
             command = [binary, "mount", "-f", "--log-writer", str(number), *options, path, self.point]
             self.daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -68,15 +70,49 @@ class Writer:
     def step(self, rnd, long=60):
         name = rnd.choice(list(SHAPES))
         shape, kind = SHAPES[name]
-        total = int(np.prod(shape))
-        first = rnd.randrange(total)
-        count = min(rnd.choice([1, 2, 7, long, 40 * long]), total - first)
-        data = np.array([rnd.randrange(1, 60000) for _ in range(count)]).astype(kind)
-        at = first * data.itemsize
-        assert os.pwrite(self.open[name], data.tobytes(), at) == data.nbytes
-        self.writes.append((name, first, data))
+        row, size = row_of(name), np.dtype(kind).itemsize
+        total = os.fstat(self.open[name]).st_size // size
+        if rnd.random() < 0.2:
+            self.grow(rnd, name, total)
+        else:
+            first = rnd.randrange(total)
+            # Some go past the end, within a row or some rows.
+            count = min(rnd.choice([1, 2, 7, long, 40 * long]), total - first + rnd.choice([0, 0, 0, 5, 2 * row + 1]))
+            self.write(name, first, numbers(rnd, count, kind))
         if rnd.random() < 0.05:
             self.sync()
+
+    def write(self, name, first, data):
+        assert os.pwrite(self.open[name], data.tobytes(), first * data.itemsize) == data.nbytes
+        self.note(name, first, data)
+
+    def note(self, name, first, data):
+        """The size follows a write at once, in whole rows."""
+        shape, kind = SHAPES[name]
+        before = max([shape[0]] + [rows_of(*write) for write in self.earlier + self.writes if write[0] == name])
+        self.writes.append((name, first, data))
+        rows = max(before, rows_of(name, first, data))
+        assert os.fstat(self.open[name]).st_size == rows * row_of(name) * np.dtype(kind).itemsize
+
+    def grow(self, rnd, name, total):
+        """Appends rows, or leaves them without elements."""
+        kind, row, more = SHAPES[name][1], row_of(name), rnd.randrange(1, 4)
+        size, path, none = np.dtype(kind).itemsize, f"{self.point}/{name}", np.zeros(0, kind)
+        end = total + more * row
+        how = rnd.choice(["append", "truncate", "shape", "past"])
+        if how == "append":
+            data = numbers(rnd, more * row, kind)
+            with open(path, "ab") as f:
+                f.write(data.tobytes())
+            self.note(name, total, data)
+        elif how == "truncate":
+            os.ftruncate(self.open[name], end * size - rnd.randrange(size))
+            self.note(name, end, none)
+        elif how == "shape":
+            os.setxattr(path, "user.h5dir.shape", json.dumps([end // row, *SHAPES[name][0][1:]]).encode())
+            self.note(name, end, none)
+        else:
+            self.write(name, end - rnd.randrange(row), numbers(rnd, 1, kind))
 
     def sync(self):
         os.fsync(self.open["grid"])
@@ -101,8 +137,31 @@ class Writer:
         os.rmdir(self.point)
 
 
+def row_of(name):
+    """Elements of a row of a dataset."""
+    return int(np.prod(SHAPES[name][0][1:]))
+
+
+def rows_of(name, first, data):
+    """First dimension that a dataset has at least after a write, or, without data, after it grew to `first` elements."""
+    return -(-(first + data.size) // row_of(name))
+
+
+def numbers(rnd, count, kind):
+    return np.array([rnd.randrange(1, 60000) for _ in range(count)]).astype(kind)
+
+
+def sizes(model):
+    """Writes without data that make datasets as large as those of the model."""
+    return [(name, data.size, np.zeros(0, data.dtype)) for name, data in model.items()]
+
+
 def apply(model, writes):
     for name, first, data in writes:
+        old, rows = model[name], rows_of(name, first, data)
+        if rows > old.shape[0]:
+            model[name] = np.full((rows, *old.shape[1:]), 9, old.dtype)
+            model[name][: old.shape[0]] = old
         model[name].reshape(-1)[first : first + data.size] = data
 
 
@@ -114,12 +173,15 @@ def joined(model, writers):
 
 
 def shown(point):
-    return {name: np.frombuffer(harness.read(f"{point}/{name}"), kind).reshape(shape) for name, (shape, kind) in SHAPES.items()}
+    return {name: np.frombuffer(harness.read(f"{point}/{name}"), kind).reshape(-1, *shape[1:]) for name, (shape, kind) in SHAPES.items()}
 
 
 def compare(t, got, want, what):
     for name, data in want.items():
-        t.check(np.array_equal(got[name], data), f"{what}: {name} differs at {np.flatnonzero(got[name] != data)[:4]}")
+        if got[name].shape != data.shape:
+            t.check(False, f"{what}: {name} has the shape {got[name].shape}, not {data.shape}")
+        else:
+            t.check(np.array_equal(got[name], data), f"{what}: {name} differs at {np.flatnonzero(got[name] != data)[:4]}")
 
 
 def run_files(path):
@@ -137,14 +199,16 @@ def compare_by_all(t, binary, path, want, what):
     copy = path + ".copy.h5"
     subprocess.run([binary, "create", copy], check=True)
     for name in want:
-        done = run(binary, "cp", f"{path}:/{name}", f"{copy}:/{name}", "--layout", "chunked")
-        if done.returncode != 0:
-            done = run(binary, "cp", f"{path}:/{name}", f"{copy}:/{name}")
+        done = run(binary, "cp", "--no-log", f"{path}:/{name}", f"{copy}:/{name}")
         t.equal(done.returncode, 0, f"{what}: cp of {name}: {done.stderr}")
-    with harness.mounted(binary, copy) as point:
-        compare(t, shown(point), want, f"{what}, a copy")
+    compare_by_h5py(t, copy, want, f"{what}, a copy")
     os.unlink(copy)
     t.equal(run_files(path), before, f"{what}: run files after reading")
+
+
+def compare_by_h5py(t, path, want, what):
+    with h5py.File(path) as f:
+        compare(t, {name: f[name][()] for name in want}, want, f"{what}, by h5py")
 
 
 def join(t, binary, path, want, what):
@@ -157,6 +221,11 @@ def join(t, binary, path, want, what):
     want["cube"].reshape(-1)[0] = 77
     with harness.mounted(binary, path) as point:
         compare(t, shown(point), want, f"{what}, written after joining")
+    plain = path + ".plain.h5"
+    done = run(binary, "log", "replay", path, plain)
+    t.equal(done.returncode, 0, f"{what}: log replay: {done.stderr}")
+    compare_by_h5py(t, plain, want, f"{what}, replayed")
+    os.unlink(plain)
     done = run(binary, "check", "--data", path)
     t.equal(done.returncode, 0, f"{what}: check after joining: {done.stdout}{done.stderr}")
 
@@ -168,6 +237,8 @@ def several(t, binary, place, rnd):
     earlier = []
     for turn in range(3):
         writers = [Writer(binary, path, number) for number in (7, 1, 12)]
+        for writer in writers:
+            writer.earlier = sizes(joined(base, earlier))
         for _ in range(STEPS):
             rnd.choice(writers).step(rnd)
         if turn == 0:
@@ -234,10 +305,9 @@ def refusals(t, binary, place):
     writer = Writer(binary, path, 1)
     point = writer.point
     size = os.stat(f"{point}/grid").st_size
-    refused(t, "writing past the end", write_at, f"{point}/grid", size)
-    refused(t, "writing across the end", write_at, f"{point}/grid", size - 2)
-    t.check("larger" in os.getxattr(f"{point}/grid", "user.h5dir.error").decode(), "the reason of a refused write")
     refused(t, "a smaller size", os.truncate, f"{point}/grid", 4)
+    t.check("smaller" in os.getxattr(f"{point}/grid", "user.h5dir.error").decode(), "the reason of a refused size")
+    refused(t, "opening with O_TRUNC", open, f"{point}/grid", "wb")
     refused(t, "a dataset that is not in the log", write_at, f"{point}/bytes", 0)
     t.check("--log-writer" in os.getxattr(f"{point}/bytes", "user.h5dir.error").decode(), "the reason of a refused dataset")
     refused(t, "mkdir", os.mkdir, f"{point}/new")
@@ -245,7 +315,11 @@ def refusals(t, binary, place):
     refused(t, "unlink", os.unlink, f"{point}/grid")
     refused(t, "rename", os.rename, f"{point}/grid", f"{point}/other")
     refused(t, "setxattr", os.setxattr, f"{point}/grid", "user.a", b"1")
-    refused(t, "a shape", os.setxattr, f"{point}/grid", "user.h5dir.shape", b"[65,33]")
+    refused(t, "a smaller shape", os.setxattr, f"{point}/grid", "user.h5dir.shape", b"[63,33]")
+    refused(t, "a row that is longer", os.setxattr, f"{point}/grid", "user.h5dir.shape", b"[64,34]")
+    t.check("--log-writer" in os.getxattr(f"{point}/grid", "user.h5dir.error").decode(), "the reason of a refused shape")
+    os.truncate(f"{point}/grid", size)
+    t.equal(os.stat(f"{point}/grid").st_size, size, "the size after what was refused")
     os.utime(f"{point}/grid", (1, 1))
     t.equal(writer.unmount().returncode, 0, "unmounting after refusals")
     plain = os.path.join(place, "plain.h5")
@@ -263,6 +337,8 @@ def kills(t, binary, place, rnd):
     model = make(binary, path)
     for round_ in range(6):
         writers = [Writer(binary, path, number, "--commit-interval=0", popen=True) for number in (1, 2)]
+        for writer in writers:
+            writer.earlier = sizes(model)
         for _ in range(rnd.randrange(10, 80)):
             rnd.choice(writers).step(rnd, 200)
         if round_ % 2 == 0:
@@ -282,6 +358,7 @@ def kills(t, binary, place, rnd):
             compare(t, shown(point), want, f"kill {round_}")
         if round_ % 3 == 2:
             again = Writer(binary, path, 2)
+            again.earlier = sizes(want)
             again.step(rnd)
             t.equal(again.unmount().returncode, 0, "a writer that goes on")
             writers[1].writes += again.writes
@@ -296,6 +373,8 @@ def killed_joins(t, binary, place, rnd):
     model = make(binary, path)
     for round_ in range(8):
         writers = [Writer(binary, path, number) for number in (1, 2)]
+        for writer in writers:
+            writer.earlier = sizes(model)
         for _ in range(40):
             rnd.choice(writers).step(rnd, 300)
         for writer in writers:
@@ -341,7 +420,7 @@ def joined_once(t, binary, place):
     os.pwrite(writer.open["grid"], np.array([8], "<i4").tobytes(), 0)
     writer.unmount()
     shutil.copy(path + ".log.3", other + ".log.3")
-    damaged(t, binary, other, "beside another file", place, "later state")
+    damaged(t, binary, other, "beside another file", place, "another HDF5 file")
 
 
 def damaged(t, binary, path, what, place, text=""):
@@ -424,17 +503,17 @@ def damage(t, binary, place, rnd):
     for number in range(40):
         bad = bytearray(whole)
         for _ in range(rnd.choice([1, 1, 5, 50])):
-            bad[rnd.randrange(44, len(bad))] = rnd.randrange(256)
+            bad[rnd.randrange(HEAD, len(bad))] = rnd.randrange(256)
         if number % 5 == 0:
             # Counts of 2^60 with a right checksum are made by the fuzzer; here the length of the run.
-            bad[44 + 36 + 24 : 44 + 36 + 32] = (rnd.choice([1 << 62, (1 << 64) - 1, 1 << 29])).to_bytes(8, "little")
+            bad[HEAD + 36 + 24 : HEAD + 36 + 32] = (rnd.choice([1 << 62, (1 << 64) - 1, 1 << 29])).to_bytes(8, "little")
         with open(own, "wb") as f:
             f.write(bad[: rnd.choice([len(bad), rnd.randrange(len(bad))])])
         limited = f"ulimit -v {4 << 20}; exec timeout 60 '{binary}' check --data '{path}'"
         done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
         t.check(done.returncode in (0, 1), f"damage {number}: {done.returncode} {done.stderr[-200:]}")
     # A file shorter than a head is that of a writer that was stopped at once.
-    for length in (0, 10, 43):
+    for length in (0, 10, 43, HEAD - 1):
         with open(own, "wb") as f:
             f.write(whole[:length])
         with harness.mounted(binary, path) as point:

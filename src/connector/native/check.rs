@@ -9,7 +9,6 @@ use super::space::{Problem as SpaceProblem, Sum};
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectKind;
 use crate::connector::check::{Check, Checked, FINDINGS_MAX, Finding, Findings, Problem, Progress};
-use crate::format::log::writer::WriterHead;
 use crate::format::message::link::{Link, LinkTarget, TYPE_EXTERNAL};
 use crate::format::object_header::{self, flag, kind};
 use crate::meta::extent::Extent;
@@ -209,11 +208,12 @@ impl Check for NativeConnector {
 impl NativeConnector {
     /// Errors: run files of log writers beside `file` cannot be joined with its log.
     fn check_writers(&self, access: &Access<'_>, file: &Arc<HdfFile>) -> Result<()> {
-        let (Some(log), Some(places)) = (access.record_log(), &self.options.log.writers) else { return Ok(()) };
-        if places.all(WriterHead::begins).is_ok_and(|found| found.is_empty()) {
+        let Some(log) = access.record_log() else { return Ok(()) };
+        if log.beside().is_ok_and(|beside| beside.is_empty()) {
             return Ok(());
         }
-        log.has_writers().map(drop).map_err(|e| Error::corrupt("log", file.root, e.to_string()))
+        // Each dataset must have the shape that writers saw.
+        access.each_in_log(&mut |_, _, _| {}).map_err(|e| Error::corrupt("log", file.root, e.to_string()))
     }
 }
 

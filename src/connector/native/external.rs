@@ -11,6 +11,7 @@ use crate::dataset::environment::RawFiles;
 use crate::file::confined::ConfinedDir;
 use crate::file::journal_path::SUFFIX;
 use crate::file::posix::PosixFile;
+use crate::file::writer_log::WriterLogs;
 use crate::file::{FileDriver, Identity, WriteDriver};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -163,6 +164,23 @@ impl Neighbours {
             }
         }
         Err(Self::missing(what, name, reason))
+    }
+}
+
+impl Neighbours {
+    /// Where run files of log writers are beside `file`, which was opened here. `None`: it has no
+    /// name any more.
+    pub(super) fn writers_beside(&self, file: &PosixFile) -> Result<Option<WriterLogs>> {
+        let Some(root) = &self.root else { return Ok(None) };
+        // A symbolic link may have led to it.
+        let path = file.path_now().map_err(|e| Error::io("find", Address(0), &e))?;
+        let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else { return Ok(None) };
+        let Ok(relative) = parent.strip_prefix(root.path()) else { return Ok(None) };
+        let found = root.directory().descend(relative).and_then(|directory| WriterLogs::beside(directory, name, file));
+        found.or_else(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => Ok(None),
+            _ => Err(Error::io("open", Address(0), &e)),
+        })
     }
 }
 

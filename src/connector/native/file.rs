@@ -3,6 +3,7 @@
 use super::log_names::FileLog;
 use crate::base::locks::RwLock;
 use crate::base::{Address, Error, Result};
+use crate::file::writer_log::WriterLogs;
 use crate::file::{FileDriver, Identity, Stamp, Status};
 use crate::filter::pipeline::Pipeline;
 use crate::format::cache_image;
@@ -33,6 +34,8 @@ pub struct HdfFile {
     pub directory: PathBuf,
     /// Its name there; empty if it is not known.
     pub name: OsString,
+    /// Where run files of log writers are beside it, if it has a place.
+    pub(super) writers: Option<WriterLogs>,
     /// Its log, if it has one; `None`: that is not known yet.
     pub(super) log: RwLock<Option<Option<Arc<FileLog>>>>,
 }
@@ -65,6 +68,12 @@ impl HdfFile {
         HdfFile { name: name.to_owned(), ..self }
     }
 
+    /// The file, beside which run files of log writers are in `writers`.
+    #[must_use]
+    pub fn beside(self, writers: Option<WriterLogs>) -> Self {
+        HdfFile { writers, ..self }
+    }
+
     /// The file that `store` reads, whose superblock extension is not used.
     pub fn without_extension(mut store: Store, directory: PathBuf, status: &Status) -> HdfFile {
         store.set_unfilter(Arc::new(unfilter));
@@ -79,6 +88,7 @@ impl HdfFile {
             stamp,
             directory,
             name: OsString::new(),
+            writers: None,
             log: RwLock::default(),
         }
     }
@@ -101,7 +111,7 @@ impl HdfFile {
         }
         let (identity, stamp) = (status.identity, status.stamp());
         let (root, store) = (superblock.root, Arc::new(store));
-        Ok(HdfFile { index, store, shared, root, identity, stamp, directory, name: OsString::new(), log: RwLock::default() })
+        Ok(HdfFile { index, store, shared, root, identity, stamp, directory, name: OsString::new(), writers: None, log: RwLock::default() })
     }
 
     /// Dirty metadata of a cache image is nowhere else: it must be read from there.

@@ -4,7 +4,8 @@ use super::external::Neighbours;
 use super::following::Following;
 use super::log::LogAccess;
 use super::{
-    NativeConnector, Options, Recovered, onion, open_for_reading, open_to_change, open_to_recover, open_to_rescue, several, share_lock,
+    NativeConnector, Options, Recovered, onion, open_for_reading, open_to_change, open_to_recover, open_to_rescue, open_unwritten, several,
+    share_lock,
 };
 use crate::base::escape::escaped;
 use crate::base::request_error::{RequestError, errno_of};
@@ -93,7 +94,8 @@ impl ContainerKind for Hdf5File {
     fn open_named(&self, root: &ConfinedDir, from: &Path, name: &[u8], options: &OpenOptions) -> Result<Arc<dyn Connector>> {
         let beneath = || Neighbours::new(Some(root.again()));
         let (driver, directory) = beneath().open(from, name, "external link target")?;
-        let native = native_options(options, beneath(), OsStr::new(""))?;
+        let mut native = native_options(options, beneath(), OsStr::new(""))?;
+        native.log.writers = beneath().writers_beside(&driver)?;
         Ok(NativeConnector::open(Arc::new(driver), directory, native)?)
     }
 
@@ -195,7 +197,7 @@ impl Located for LocatedFile {
             connector
         } else if let (Some((file, locked)), Some(writer)) = (log_writer, options.log_writer) {
             let connector = NativeConnector::open(open_for_reading(&host).map_err(engine)?, directory, native).map_err(engine)?;
-            connector.begin_log_writer(writer, file, locked).map_err(engine)?;
+            connector.begin_log_writer((writer, writers), file, locked).map_err(engine)?;
             connector
         } else if options.follow {
             Following::open(host, directory, options.group.clone(), native).map_err(engine)?
@@ -244,13 +246,8 @@ fn located(host: HostFile, options: &OpenOptions) -> Result<Box<dyn Located>, Op
 
 /// Opens and locks the run file of `writer` beside `host`, and keeps programs from changing `host`.
 fn open_log_writer(host: &HostFile, writer: u32) -> Result<(PosixFile, PosixFile)> {
-    let failed = |e: std::io::Error| Error::io("open", Address(0), &e);
-    let locked = host.reader().map_err(failed)?;
-    share_lock(&locked)?;
-    if !host.is_in_place() {
-        return Err(Error::refused(libc::ESTALE, "it was replaced while it was opened; try again"));
-    }
-    let writers = WriterLogs::of(host).map_err(failed)?;
+    let locked = open_unwritten(host)?;
+    let writers = WriterLogs::of(host).map_err(|e| Error::io("open", Address(0), &e))?;
     let own = writers.own(writer).map_err(|e| {
         let name = writers.name(writer);
         match e.raw_os_error() {

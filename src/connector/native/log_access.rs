@@ -121,6 +121,11 @@ impl Access<'_> {
         Ok(())
     }
 
+    /// Calls `f` with each dataset in the log of records.
+    pub(super) fn each_in_log(&self, f: &mut VisitInLog<'_>) -> Result<()> {
+        self.each_anchor(&mut |access, id, _| visit_in_log(access, id, f))
+    }
+
     /// Targets of the hard links of `group`. Errors: a link cannot be read.
     fn all_members(&self, group: ObjectId) -> Result<Vec<ObjectId>> {
         let object = self.object(group)?;

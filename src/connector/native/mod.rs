@@ -49,7 +49,9 @@ pub mod virtual_;
 pub use access::Access;
 pub use create::create;
 pub use open_datasets::OpenDataset;
-pub use recover::{Recovered, examine, open_for_reading, open_to_change, open_to_recover, open_to_rescue, recover, share_lock};
+pub use recover::{
+    Recovered, examine, open_for_reading, open_to_change, open_to_recover, open_to_rescue, open_unwritten, recover, share_lock,
+};
 
 use super::salvage::Salvage;
 use super::stored;
@@ -79,6 +81,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Lists of attribute names kept, each of so many names.
@@ -116,12 +119,14 @@ pub struct NativeConnector {
     editing: Option<edit::Editing>,
     /// The permitted changes of a log writer, which changes no other file than its own.
     log_writer: OnceLock<edit::Restricted>,
+    /// Changes of extents by it.
+    log_writer_state: AtomicU64,
 }
 
 impl NativeConnector {
     /// Opens `driver`, whose directory is `directory`.
     pub fn open(driver: Arc<dyn FileDriver>, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
-        let file = Arc::new(HdfFile::open(driver, 0, directory)?.named(&options.log.file_name));
+        let file = Arc::new(HdfFile::open(driver, 0, directory)?.named(&options.log.file_name).beside(options.log.writers.clone()));
         // The root group must be readable, or there is nothing to show.
         Object::open(&file, file.root)?;
         Ok(Self::assemble(file, options, None))
@@ -140,6 +145,7 @@ impl NativeConnector {
             options,
             editing,
             log_writer: OnceLock::new(),
+            log_writer_state: AtomicU64::new(0),
         })
     }
 
@@ -175,7 +181,8 @@ impl NativeConnector {
             return Ok(f);
         }
         // Opened without the lock; if another thread was faster, its file is the one.
-        let opened = HdfFile::open(Arc::new(driver), 0, directory)?.named(name);
+        let writers = self.options.neighbours.writers_beside(&driver)?;
+        let opened = HdfFile::open(Arc::new(driver), 0, directory)?.named(name).beside(writers);
         let mut files = self.files.write();
         if let Some(f) = known(&files) {
             return Ok(f);
@@ -265,14 +272,16 @@ impl Connector for NativeConnector {
         let access = self.access();
         // It must be there when it is opened; what it is is looked up at each call. A virtual one
         // of another file may have its sources in this one.
-        if self.editing.is_some() && (access.dataset(id)?.is_virtual() || id.file == 0) {
+        let is_written = self.editing.is_some() || self.log_writer.get().is_some();
+        if is_written && (access.dataset(id)?.is_virtual() || id.file == 0) {
             return Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }));
         }
         access.form_of(id, form)
     }
 
     fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
-        if self.editing.is_some() { self.content(id, form) } else { self.access().glance(id, form) }
+        let is_written = self.editing.is_some() || self.log_writer.get().is_some();
+        if is_written { self.content(id, form) } else { self.access().glance(id, form) }
     }
 
     fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {

@@ -26,6 +26,8 @@ pub struct OpenDataset {
     pub(super) lines: Option<Arc<VariableContent>>,
     /// The state of the container that it was opened in.
     generation: u64,
+    /// A thread may keep it after a log writer changed its extent.
+    is_written_beside: bool,
 }
 
 impl OpenDataset {
@@ -44,7 +46,7 @@ impl OpenDataset {
     /// A change drops the datasets that it changed; but a virtual one is changed by what happens to
     /// others.
     fn is_of(&self, generation: u64) -> bool {
-        !self.is_virtual() || self.generation == generation
+        !(self.is_virtual() || self.is_written_beside) || self.generation == generation
     }
 }
 
@@ -137,7 +139,8 @@ impl Access<'_> {
             let fixed = Arc::new(FixedContent { dataset: dataset.clone(), environment: env.clone() });
             (fixed.clone(), fixed)
         };
-        Ok(Arc::new(OpenDataset { dataset, main, exact, lines, generation }))
+        let is_written_beside = self.connector.log_writer.get().is_some();
+        Ok(Arc::new(OpenDataset { dataset, main, exact, lines, generation, is_written_beside }))
     }
 
     /// The bytes of the dataset `id` as they are now.

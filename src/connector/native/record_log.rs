@@ -1,22 +1,21 @@
 //! The log of records of a file: its group, and the anchors of its datasets.
 
 use super::access::Access;
-use super::file::HdfFile;
 use super::log_members::{data_range, integers, member, members, shape};
 use super::log_names::{DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::object::Object;
 use super::{NativeConnector, attribute};
 use crate::base::request_error::errno_of;
+use crate::base::shape::Shape;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, RecordAnchor, RecordLog, WriterRuns};
 use crate::file::posix::PosixFile;
-use crate::file::writer_log::{WRITERS_MAX, beginning, name_of};
+use crate::file::writer_log::WriterLogs;
 use crate::format::log::record::IDS_MAX;
 use crate::format::log::writer::WriterHead;
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Name of this structure in errors.
@@ -35,6 +34,8 @@ pub(super) const SKIP: &[u8] = b"skip_list";
 const LOG_PREFIX: &[u8] = b"log_";
 /// Attribute of the group: identifiers of run files whose elements are in the log.
 pub(super) const JOINED: &[u8] = b"joined";
+/// Attribute of the group: a random number, which run files of this log have, too.
+pub(super) const IDENTITY: &[u8] = b"identity";
 /// Number after those of log datasets.
 const LOG_NUMBERS_END: u32 = 1 << 31;
 
@@ -54,12 +55,12 @@ pub(super) fn find(root: &Object) -> Result<Option<Object>> {
 
 /// The log of records of file number `index`, opened at its first use.
 pub(super) fn open(connector: &NativeConnector, index: u32) -> Arc<RecordLog> {
+    let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
     let weak = connector.this.clone();
-    let source = move || {
-        let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
-        open_group(&Access::of_caller(&*weak.upgrade().ok_or_else(closed)?), index)
-    };
-    Arc::new(RecordLog::new(connector.environment(), Box::new(source), false))
+    let source = move || open_group(&Access::of_caller(&*weak.upgrade().ok_or_else(closed)?), index);
+    let weak = connector.this.clone();
+    let beside = move || writers(&*weak.upgrade().ok_or_else(closed)?, index);
+    Arc::new(RecordLog::new(connector.environment(), Box::new(source), Box::new(beside), false))
 }
 
 /// Opens what the group has.
@@ -80,6 +81,7 @@ fn open_group(access: &Access<'_>, index: u32) -> Result<LogGroup> {
     let next_id = integers(&object, DATASETS)?.and_then(|n| u64::try_from(*n.first()?).ok());
     let next_id = next_id.ok_or_else(|| Error::corrupt(NAME, at, "a negative number of datasets"))?;
     let is_default = integers(&object, DEFAULT)?.is_some_and(|n| n.first() == Some(&1));
+    let identity = integers(&object, IDENTITY)?.and_then(|n| u64::try_from(*n.first()?).ok()).unwrap_or(0);
     let mut group = LogGroup {
         state,
         next_id,
@@ -89,7 +91,7 @@ fn open_group(access: &Access<'_>, index: u32) -> Result<LogGroup> {
         skip: None,
         store: file.store.clone(),
         released: None,
-        writers: Vec::new(),
+        identity,
     };
     for (name, address) in members(&object)? {
         match name.as_slice() {
@@ -107,44 +109,41 @@ fn open_group(access: &Access<'_>, index: u32) -> Result<LogGroup> {
             }
         }
     }
-    group.writers = writers(connector, &file, &object)?;
     Ok(group)
 }
 
-/// The run files of writers that the log `object` of `file` was not joined with yet.
-fn writers(connector: &NativeConnector, file: &Arc<HdfFile>, object: &Object) -> Result<Vec<WriterRuns>> {
+/// The run files beside file number `index` of `connector` that its log was not joined with yet. A
+/// file that is changed was joined with all of them.
+fn writers(connector: &NativeConnector, index: u32) -> Result<Vec<WriterRuns>> {
+    if index == 0 && connector.editing.is_some() {
+        return Ok(Vec::new());
+    }
+    let file = connector.file(index)?;
+    let Some(places) = &file.writers else { return Ok(Vec::new()) };
+    let found = run_files(places)?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let group = find(&Object::open(&file, file.root)?)?;
+    let group = group.ok_or_else(|| Error::corrupt(NAME, file.root, "there is no log"))?;
+    unjoined(found, &joined(&group)?)
+}
+
+/// The run files at `places`, and their writers.
+pub(super) fn run_files(places: &WriterLogs) -> Result<Vec<(u32, PosixFile)>> {
     let failed = |e: std::io::Error| Error::refused(errno_of(&e).unwrap_or(libc::EIO), format!("run files of log writers: {e}"));
-    let found = match &connector.options.log.writers {
-        Some(places) if file.index == 0 => places.all(WriterHead::begins).map_err(failed)?,
-        _ if file.index == 0 => Vec::new(),
-        _ => (1..=WRITERS_MAX).filter_map(|writer| Some((writer, beside(connector, file, writer)?))).collect(),
-    };
-    let joined = joined(object)?;
+    places.all(WriterHead::begins).map_err(failed)
+}
+
+/// The runs of the files `found`, but for those with an identifier in `joined`.
+pub(super) fn unjoined(found: Vec<(u32, PosixFile)>, joined: &[u64]) -> Result<Vec<WriterRuns>> {
     let mut all = Vec::new();
     for (writer, found) in found {
         let named = |e: Error| Error::corrupt(NAME, Address::UNDEF, format!("the run file of writer {writer}: {e}"));
         let opened = WriterRuns::open(writer, Arc::new(found)).map_err(named)?;
-        all.extend(opened.filter(|(head, _)| !joined.contains(&head.id)).map(|(_, runs)| runs));
+        all.extend(opened.filter(|runs| !joined.contains(&runs.head.id)));
     }
     Ok(all)
-}
-
-/// The run file of `writer` beside `file`, which a link of another file leads to.
-fn beside(connector: &NativeConnector, file: &HdfFile, writer: u32) -> Option<PosixFile> {
-    let name = name_of(&file.name, writer);
-    connector
-        .options
-        .neighbours
-        .open(&file.directory, name.as_bytes(), "run file of a log writer")
-        .ok()
-        .map(|(found, _)| found)
-        .filter(is_run_file)
-}
-
-/// False for the files of other programs.
-fn is_run_file(file: &PosixFile) -> bool {
-    // Who reads on gets the error.
-    beginning(file).map_or(true, |bytes| WriterHead::begins(&bytes))
 }
 
 /// Identifiers of the run files that the log `object` was joined with last.
@@ -172,6 +171,15 @@ pub(super) fn anchor(log: &Arc<RecordLog>, object: &Object) -> Result<Option<Anc
         return Err(corrupt("a wrong rank"));
     }
     let deflate = integers(object, DEFLATE)?.is_some();
-    let shape = shape(&dims, max.as_deref()).ok_or_else(|| corrupt("a negative dimension"))?;
+    let mut shape = shape(&dims, max.as_deref()).ok_or_else(|| corrupt("a negative dimension"))?;
+    if let Shape::Simple { dims, max: Some(max) } = &mut shape
+        && let (Some(first), Some(most)) = (dims.first_mut(), max.first())
+        && let Some(rows) = log.rows(id).filter(|rows| rows > first)
+    {
+        if rows > *most {
+            return Err(corrupt("run files of log writers beside the file have more rows than its maximum shape"));
+        }
+        *first = rows;
+    }
     Ok(Some(Anchor { shape, log: InLog::Records(RecordAnchor { id, deflate, log: log.clone() }) }))
 }

@@ -48,6 +48,21 @@ pub fn share_lock(file: &PosixFile) -> Result<()> {
     locking().map_or(Ok(()), |rule| locked(&rule, file.share_lock(), || in_use(file)))
 }
 
+/// Opens `host` for reading, with the lock of readers, if no other process writes it, with or
+/// without a lock.
+pub fn open_unwritten(host: &HostFile) -> Result<PosixFile> {
+    let file = host.reader().map_err(|e| Error::io("open", Address(0), &e))?;
+    // SWMR writers share the lock, or have none.
+    let check = || if locking().is_some() && file.is_written() { Err(in_use(&file)) } else { Ok(()) };
+    check()?;
+    share_lock(&file)?;
+    check()?;
+    if !host.is_in_place() {
+        return Err(Error::refused(libc::ESTALE, "it was replaced while it was opened; try again"));
+    }
+    Ok(file)
+}
+
 /// Opens `host` for changes. Other processes that write it, with a lock or without, are an obstacle
 /// unless `HDF5_USE_FILE_LOCKING` says that they are none.
 pub fn open_to_change(host: &HostFile) -> Result<PosixFile> {

@@ -44,7 +44,7 @@ pub(super) fn open(connector: &NativeConnector, index: u32, prefix: &'static str
         let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
         open_group(&Access::of_caller(&*weak.upgrade().ok_or_else(closed)?), index, prefix, &log)
     };
-    Arc::new(RecordLog::new(connector.environment(), Box::new(source), true))
+    Arc::new(RecordLog::new(connector.environment(), Box::new(source), Box::new(|| Ok(Vec::new())), true))
 }
 
 /// Opens what the log has. Errors: it has what is not written.
@@ -101,6 +101,6 @@ fn open_group(access: &Access<'_>, index: u32, prefix: &str, log: &Arc<ReleasedL
         skip: None,
         store: file.store.clone(),
         released: Some(released),
-        writers: Vec::new(),
+        identity: 0,
     })
 }

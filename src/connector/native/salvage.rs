@@ -84,7 +84,7 @@ impl NativeConnector {
                 HdfFile::without_extension(Store::with_superblock(driver, superblock, offset)?, directory, &status)
             }
         };
-        let mut file = Arc::new(file);
+        let mut file = Arc::new(file.named(&options.log.file_name).beside(options.log.writers.clone()));
         if !is_object(&file, file.root) {
             let usual = USUAL_ROOTS.into_iter().find(|at| Object::open(&file, *at).is_ok_and(|o| o.info().kind == ObjectKind::Group));
             tracing::warn!("the root group cannot be read: .h5dir/found has the objects of the file");

@@ -16,8 +16,8 @@ pub use super::elsewhere::Segment;
 pub(crate) use chunked::{like as chunked_like, new as new_chunked};
 pub(crate) use contiguous::new as new_contiguous;
 pub(crate) use log::{
-    Anchor, InLog, LogDataset, LogFile, LogGroup, LogState, LogTotals, Metadata, RecordAnchor, RecordLog, ReleasedAnchor, ReleasedGroup,
-    ReleasedLog, ReleasedMember, Run, WriterRuns, WriterTail,
+    Anchor, Beside, InLog, LogDataset, LogFile, LogGroup, LogState, LogTotals, Metadata, RecordAnchor, RecordLog, ReleasedAnchor,
+    ReleasedGroup, ReleasedLog, ReleasedMember, Run, RunDataset, WriterRuns, WriterTail,
 };
 pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, new_in_log, open};

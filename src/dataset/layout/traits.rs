@@ -438,9 +438,6 @@ pub trait Logged {
     /// The next bytes of the dataset from `offset` on that are in log datasets up to number `last`:
     /// at most about `most` bytes of whole elements.
     fn next_in(&self, offset: u64, last: u32, most: u64) -> Result<Option<Range<u64>>>;
-    /// The next bytes of the dataset from `offset` on that are in run files of writers: at most
-    /// about `most` bytes of whole elements.
-    fn next_beside(&self, offset: u64, most: u64) -> Result<Option<Range<u64>>>;
 }
 
 /// Dirty chunks with their keys.

@@ -33,6 +33,44 @@ fn not_encoded() -> Error {
     Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded")
 }
 
+/// First dimension of the dataset `d` if it has `size` bytes, rounded up to whole rows; `None`: it
+/// has that. Errors: it cannot have that size.
+pub(super) fn rows_of(d: &Dataset, size: u64) -> Result<Option<u64>> {
+    let grows = size > d.bytes.size;
+    let errno = if grows { libc::EFBIG } else { libc::EPERM };
+    let refuse = |reason: &'static str| Err(Error::refused(errno, reason));
+    if d.space.extent != Extent::Simple || d.space.dims.is_empty() {
+        return refuse("a dataset without dimensions has one size");
+    }
+    if d.layout().mapped().is_some() {
+        return refuse("a virtual dataset has the size that its sources make; its elements can be overwritten");
+    }
+    if d.layout().logged().is_some() && d.space.max_dims.is_none() {
+        return refuse("the dataset has no maximum shape beyond its own");
+    }
+    if !d.layout().resizes() {
+        return refuse("only chunked datasets change their size; overwrite bytes in place, as 'dd conv=notrunc' does");
+    }
+    let row = d.space.dims.iter().skip(1).try_fold(d.element_size, |n, d| n.checked_mul(*d));
+    let Some(row) = row.filter(|r| *r > 0) else { return refuse("a row of the first dimension has no bytes") };
+    let rows = size.div_ceil(row);
+    let old = d.space.dims.first().copied().unwrap_or(0);
+    if rows == old {
+        return Ok(None);
+    }
+    let most = d.space.max().first().copied().flatten();
+    if most.is_some_and(|m| rows > m) {
+        return refuse("the dataset's maximum shape does not let it grow");
+    }
+    if rows.checked_mul(row).is_none_or(|n| i64::try_from(n).is_err() || !d.bytes.store.ctx().holds(n)) {
+        return Err(Error::refused(libc::EFBIG, "larger than a file can be"));
+    }
+    if d.space.max_dims.is_none() && rows > old {
+        return refuse("the dataset has no maximum shape beyond its own");
+    }
+    Ok(Some(rows))
+}
+
 impl Change<'_> {
     /// Writes `bytes` at `offset`. Extends the dataset if they end past it.
     pub(super) fn write(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -159,35 +197,7 @@ impl Change<'_> {
     }
 
     pub(super) fn resize(&self, d: &Arc<Dataset>, size: u64) -> Result<()> {
-        let grows = size > d.bytes.size;
-        let errno = if grows { libc::EFBIG } else { libc::EPERM };
-        let refuse = |reason: &'static str| Err(Error::refused(errno, reason));
-        if d.space.extent != Extent::Simple || d.space.dims.is_empty() {
-            return refuse("a dataset without dimensions has one size");
-        }
-        if d.layout().mapped().is_some() {
-            return refuse("a virtual dataset has the size that its sources make; its elements can be overwritten");
-        }
-        if !d.layout().resizes() {
-            return refuse("only chunked datasets change their size; overwrite bytes in place, as 'dd conv=notrunc' does");
-        }
-        let row = d.space.dims.iter().skip(1).try_fold(d.element_size, |n, d| n.checked_mul(*d));
-        let Some(row) = row.filter(|r| *r > 0) else { return refuse("a row of the first dimension has no bytes") };
-        let rows = size.div_ceil(row);
-        let old = d.space.dims.first().copied().unwrap_or(0);
-        if rows == old {
-            return Ok(());
-        }
-        let most = d.space.max().first().copied().flatten();
-        if most.is_some_and(|m| rows > m) {
-            return refuse("the dataset's maximum shape does not let it grow");
-        }
-        if rows.checked_mul(row).is_none_or(|n| i64::try_from(n).is_err() || !d.bytes.store.ctx().holds(n)) {
-            return Err(Error::refused(libc::EFBIG, "larger than a file can be"));
-        }
-        if d.space.max_dims.is_none() && rows > old {
-            return refuse("the dataset has no maximum shape beyond its own");
-        }
+        let Some(rows) = rows_of(d, size)? else { return Ok(()) };
         let rest = d.space.dims.iter().skip(1).copied();
         self.set_dims(d, std::iter::once(rows).chain(rest).collect())
     }

@@ -6,7 +6,7 @@ use super::super::file::HdfFile;
 use super::super::log_members::{self, integers as integers_of};
 use super::super::log_names::{ATTRIBUTES, DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::super::object::Object;
-use super::super::record_log::{self, DATASETS, DEFAULT, INDEX, JOINED, LOGS, SKIP, STATE, VERSION};
+use super::super::record_log::{self, DATASETS, DEFAULT, IDENTITY, INDEX, JOINED, LOGS, SKIP, STATE, VERSION};
 use super::super::released_log::COUNTS;
 use super::super::{NativeConnector, attribute};
 use super::attributes::put;
@@ -63,6 +63,12 @@ pub(super) fn contiguous_at(d: &Dataset, address: Address, size: u64) -> Result<
     let LayoutClass::Contiguous { dims, .. } = &d.message.class else { return Err(d.object.lacks("contiguous data layout")) };
     let class = LayoutClass::Contiguous { address, size: Some(size), dims: dims.clone() };
     Ok(DataLayout { version: d.message.version, class })
+}
+
+/// A new identifier of a log or a run file, from 1 to 2^63 - 1.
+pub(super) fn new_id() -> Result<u64> {
+    let random = getrandom::u64().map_err(|e| Error::refused(libc::EIO, format!("no random numbers: {e}")))?;
+    Ok((random >> 1).max(1))
 }
 
 pub(super) fn signed(n: u64) -> i64 {
@@ -170,17 +176,29 @@ impl Change<'_> {
             if self.has_link(self.root()?, GROUP)? {
                 return Err(name_taken());
             }
+            self.check_no_run_files()?;
             let group = self.create_group(self.root()?, GROUP)?;
             // The first ID is that of the log itself.
             self.set_integers(group, DATASETS, &[1], true)?;
             self.set_integers(group, LOGS, &[0], true)?;
             self.set_integers(group, STATE, &[signed(VERSION), 0, 0, 0, 0, 0, 0], false)?;
+            self.set_integers(group, IDENTITY, &[signed(new_id()?)], true)?;
             *file.log.write() = None;
         }
         let group = self.log_group()?.ok_or_else(name_taken)?;
         let log = self.access.record_log();
         let log = log.ok_or_else(|| Error::refused(libc::EPERM, "a log is written only in a mount without --log=raw"))?;
         Ok((log, group))
+    }
+
+    /// Errors: run files are beside the file, which has no log: an earlier file had its name.
+    fn check_no_run_files(&self) -> Result<()> {
+        let Some(places) = &self.connector.file(0)?.writers else { return Ok(()) };
+        let found = record_log::run_files(places)?;
+        let Some((writer, _)) = found.first() else { return Ok(()) };
+        let name = places.name(*writer);
+        let reason = format!("{} is a run file of the log of another file, which had this name: move or remove it", name.display());
+        Err(Error::refused(libc::EEXIST, reason))
     }
 
     /// New datasets are in the log from now on, unless they state otherwise. `released`: the log is
@@ -373,6 +391,10 @@ impl Change<'_> {
     pub(super) fn note_joined(&self, ids: &[u64]) -> Result<()> {
         let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
         let ids: Vec<i64> = ids.iter().map(|id| signed(*id)).collect();
+        // A log of an earlier version has none.
+        if integers_of(&self.access.object(group)?, IDENTITY)?.is_none() {
+            self.set_integers(group, IDENTITY, &[signed(new_id()?)], true)?;
+        }
         self.set_integers(group, JOINED, &ids, false)
     }
 

@@ -1,19 +1,19 @@
 //! Joining the run files of several writers with the log: their elements are moved into it, and the
 //! run files removed.
 //!
-//! The commit that has the elements names the run files (attribute `joined`), so that none is
-//! joined twice if it could not be removed.
+//! One commit has all elements, and names the run files (attribute `joined`), so that none is
+//! joined twice if it could not be removed. Nothing commits before: a run file belongs to the state
+//! of the HDF5 file that it was made beside.
 
 use super::super::NativeConnector;
 use super::super::object::Object;
 use super::super::record_log;
-use crate::base::{Address, Error, Result};
+use crate::base::{Error, Result};
 use crate::connector::ObjectId;
-use crate::dataset::layout::WriterRuns;
+use crate::dataset::layout::{Beside, InLog};
 use crate::file::posix::PosixFile;
 use crate::file::writer_log::WriterLogs;
-use crate::format::log::writer::WriterHead;
-use std::sync::Arc;
+use foldhash::HashSet;
 
 /// Elements that are moved at once, bytes.
 const PIECE_BYTES: u64 = 8 << 20;
@@ -35,8 +35,7 @@ impl NativeConnector {
         if record_log::find(&Object::open(&file, file.root)?)?.is_none() {
             return Ok(());
         }
-        let failed = |e: std::io::Error| Error::refused(libc::EIO, format!("run files of log writers: {e}"));
-        let found = places.all(WriterHead::begins).map_err(failed)?;
+        let found = record_log::run_files(places)?;
         if found.is_empty() {
             return Ok(());
         }
@@ -46,64 +45,77 @@ impl NativeConnector {
                 "run files of log writers are beside it: mount it once without --log=raw, which joins them",
             ));
         }
-        let ids = check(&found)?;
-        self.move_all()?;
+        let ids = self.move_all(&found).inspect_err(|_| self.forget_log())?;
         if !ids.is_empty() {
             let change = self.change(&[])?;
             change.atomically(|| change.note_joined(&ids))?;
         }
         self.commit_all(false)?;
-        // The log is read again, without the run files.
-        self.forget_log();
         self.forget_all();
+        let failed = |e: std::io::Error| Error::refused(libc::EIO, format!("run files of log writers: {e}"));
         found.iter().try_for_each(|(writer, file)| places.remove(*writer, file)).map_err(failed)
     }
 
-    /// Moves the elements of all run files into the log.
-    fn move_all(&self) -> Result<()> {
-        let has_writers = {
-            let access = self.access();
-            access.record_log().map_or(Ok(false), |log| log.has_writers())?
-        };
-        if !has_writers {
-            return Ok(());
-        }
+    /// Moves the elements of the run files `found` into the log. Returns the identifiers of these.
+    fn move_all(&self, found: &[(u32, PosixFile)]) -> Result<Vec<u64>> {
+        let joined = self.joined_writers()?;
+        let all = record_log::unjoined(locked(found)?, &[])?;
+        let ids = all.iter().map(|runs| runs.head.id).collect();
+        let beside = Beside::read(all.into_iter().filter(|runs| !joined.contains(&runs.head.id)).collect())?;
+        let access = self.access();
+        let log = access.record_log().ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
+        log.check_beside(&beside)?;
+        drop(access);
+        let mut missing: HashSet<u64> = beside.datasets().collect();
         let mut datasets = Vec::new();
-        self.each_in_log(&mut |id, _, _| datasets.push(id))?;
-        for id in datasets {
-            let mut at = 0;
-            while let Some(end) = self.move_beside(id, at)? {
-                at = end;
-                self.bound_staged()?;
+        self.each_anchor(&mut |_, id, anchor| {
+            if let InLog::Records(anchor) = anchor.log
+                && missing.remove(&anchor.id)
+            {
+                datasets.push((id, anchor.id));
             }
+            Ok(())
+        })?;
+        for (id, number) in datasets {
+            self.move_dataset(id, number, &beside)?;
         }
-        Ok(())
+        for number in missing {
+            tracing::warn!("log writers wrote dataset {number} of the log, which another program deleted since");
+        }
+        Ok(ids)
     }
 
-    /// Moves the next elements of a dataset from `at` on; returns their end.
-    fn move_beside(&self, id: ObjectId, at: u64) -> Result<Option<u64>> {
-        let change = self.change(&[id])?;
-        let d = change.dataset(id)?;
-        let Some(logged) = d.layout().logged() else { return Ok(None) };
-        let Some(range) = logged.next_beside(at, PIECE_BYTES)? else { return Ok(None) };
-        let mut piece = vec![0; usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0)];
+    /// Gives the dataset `id`, `number` of the log, the extent that writers gave it, and its
+    /// elements in `beside`.
+    fn move_dataset(&self, id: ObjectId, number: u64, beside: &Beside) -> Result<()> {
+        let d = self.access().dataset(id)?.dataset.clone();
+        let mut dims = d.space.dims.clone();
+        if let (Some(first), Some(rows)) = (dims.first_mut(), beside.rows(number)) {
+            *first = rows.max(*first);
+        }
+        if dims != d.space.dims {
+            let change = self.change(&[id])?;
+            change.atomically_reserved(|| change.set_extent(id, &dims))?;
+        }
         let env = &self.options.environment;
-        d.bytes.read(env, range.start, &mut piece)?;
-        change.atomically_reserved(|| d.layout().overwrite(&d.bytes, env, range.start, &piece))?;
-        change.settle()?;
-        Ok(Some(range.end))
+        beside.each_piece(number, (&dims, d.element_size), PIECE_BYTES, &mut |offset, piece| {
+            let change = self.change(&[id])?;
+            let d = change.dataset(id)?;
+            change.atomically_reserved(|| d.layout().overwrite(&d.bytes, env, offset, piece))?;
+            drop(change);
+            self.bound_staged()
+        })
     }
 }
 
-/// Identifiers of the run files `found`. Errors: a mount writes one of them.
-fn check(found: &[(u32, PosixFile)]) -> Result<Vec<u64>> {
-    let mut ids = Vec::new();
-    for (writer, file) in found {
-        let again = file.again().map_err(|e| Error::io("open", Address(0), &e))?;
+/// The run files `found`, locked. Errors: a mount writes one of them.
+fn locked(found: &[(u32, PosixFile)]) -> Result<Vec<(u32, PosixFile)>> {
+    let lock = |(writer, file): &(u32, PosixFile)| {
+        let again = file.again().map_err(|e| Error::refused(libc::EIO, format!("the run file of writer {writer}: {e}")))?;
         again
             .lock_exclusive()
             .map_err(|_| Error::refused(libc::EWOULDBLOCK, format!("a mount is log writer {writer} of it: unmount that first")))?;
-        ids.extend(WriterRuns::open(*writer, Arc::new(again))?.map(|(head, _)| head.id));
-    }
-    Ok(ids)
+        Ok((*writer, again))
+    };
+    found.iter().map(lock).collect()
 }

@@ -214,9 +214,9 @@ fn now() -> u32 {
 }
 
 impl NativeConnector {
-    /// The generation of `Editing`.
+    /// The generation of `Editing`, or of what a log writer changed.
     pub(super) fn generation(&self) -> u64 {
-        self.editing.as_ref().map_or(0, |e| e.generation.load(Ordering::Acquire))
+        self.editing.as_ref().map_or(&self.log_writer_state, |e| &e.generation).load(Ordering::Acquire)
     }
 
     fn editing(&self) -> Result<&Editing> {

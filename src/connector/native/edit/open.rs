@@ -55,7 +55,7 @@ impl NativeConnector {
             }
             first = BeforeFirstWrite::plan(&store, &extension)?;
         }
-        let file = Arc::new(HdfFile::over(store, 0, directory, &status)?.named(&options.log.file_name));
+        let file = Arc::new(HdfFile::over(store, 0, directory, &status)?.named(&options.log.file_name).beside(options.log.writers.clone()));
         first.check_image(&file.store)?;
         Object::open(&file, file.root)?;
         let editing = Editing { btree_k: chunk_k.max(1), first, ..Editing::default() };

@@ -17,6 +17,7 @@ pub(crate) use anchor::{Anchor, InLog, RecordAnchor, ReleasedAnchor};
 pub(super) use open::open;
 pub(in crate::dataset::layout) use records::Create;
 pub(crate) use records::{
-    LogDataset, LogGroup, LogState, LogTotals, Metadata, RecordLog, ReleasedGroup, ReleasedMember, Run, WriterRuns, WriterTail,
+    Beside, LogDataset, LogGroup, LogState, LogTotals, Metadata, RecordLog, ReleasedGroup, ReleasedMember, Run, RunDataset, WriterRuns,
+    WriterTail,
 };
 pub(crate) use released::{LogFile, ReleasedLog};

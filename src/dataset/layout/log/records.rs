@@ -5,12 +5,13 @@
 //! replaced since into records, which are appended as runs. `extents` maps the elements of a
 //! dataset to the latest write, most of it `packed` in `pages` of a temporary file; `state` is what
 //! a log has in memory, `log` what is done with it; `load` reads the runs that the index lacks,
-//! into `events`; `runs` makes runs; `tables` the index table, with `sorted` entries and the
-//! `lengths` of deflated records. `batch` has what differs in a log of the released log VOL: data
-//! datasets of elements alone, and metadata datasets of entries; `writers` the run files of
-//! several writers. See docs/DESIGN-log.md.
+//! into `events`; `runs` makes runs, which `run_records` reads; `tables` the index table, with
+//! `sorted` entries and the `lengths` of deflated records. `batch` has what differs in a log of the
+//! released log VOL: data datasets of elements alone, and metadata datasets of entries; `writers`
+//! the runs in a run file of several writers, `beside` all of these files. See docs/DESIGN-log.md.
 
 mod batch;
+mod beside;
 mod dataset;
 mod dump;
 mod events;
@@ -22,6 +23,7 @@ mod load;
 mod log;
 mod packed;
 mod pages;
+mod run_records;
 mod runs;
 mod shape;
 mod sorted;
@@ -30,7 +32,9 @@ mod tables;
 mod upkeep;
 mod writers;
 
+pub(crate) use crate::format::log::run::RunDataset;
 pub(crate) use batch::Metadata;
+pub(crate) use beside::Beside;
 pub(crate) use dataset::{LogDataset, LogGroup, ReleasedGroup, ReleasedMember, State as LogState, WriterRuns};
 pub(in crate::dataset::layout) use layout::Create;
 pub(super) use layout::open;

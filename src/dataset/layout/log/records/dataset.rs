@@ -11,6 +11,7 @@ use crate::dataset::layout::traits::Measure;
 use crate::file::FileDriver;
 use crate::format::log::record::{NAME, Selection};
 use crate::format::log::run::RunDataset;
+use crate::format::log::writer::WriterHead;
 use crate::meta::Store;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -76,8 +77,8 @@ pub(crate) struct LogGroup {
     pub(crate) store: Arc<Store>,
     /// What a log of the released log VOL has instead of state, index and skip list.
     pub(crate) released: Option<ReleasedGroup>,
-    /// Run files of several writers, ascending by number.
-    pub(crate) writers: Vec<WriterRuns>,
+    /// Identity of the log; 0: it has none.
+    pub(crate) identity: u64,
 }
 
 /// Number of the first run file among those of log datasets.
@@ -86,20 +87,18 @@ pub(super) const FIRST_WRITER: u32 = 1 << 31;
 /// The run file of one of several writers.
 #[derive(Clone)]
 pub(crate) struct WriterRuns {
-    /// Number of the writer.
-    pub(crate) writer: u32,
     /// The file.
     pub(crate) file: Arc<dyn FileDriver>,
     /// Its length, bytes.
     pub(crate) len: u64,
-    /// Serial number of the state of the HDF5 file, and number of its next run, when it was made.
-    pub(crate) base: (u64, u64),
+    /// Its head.
+    pub(crate) head: WriterHead,
 }
 
 impl WriterRuns {
     /// Its number among those of log datasets.
     pub(super) fn log(&self) -> u32 {
-        FIRST_WRITER.saturating_add(self.writer)
+        FIRST_WRITER.saturating_add(self.head.writer)
     }
 
     /// Fills `buf` from `offset` on.
@@ -278,17 +277,6 @@ impl Dataset {
             }
         }
         Ok(found)
-    }
-
-    /// The next elements from `at` on that are in run files of writers, at most `most`.
-    pub(super) fn next_beside(&self, at: u64, most: u64) -> Result<Option<Range<u64>>> {
-        for extent in self.extents.within(at..u64::MAX, self.shape.element_size) {
-            let extent = extent?;
-            if self.place_of(extent.source).is_some_and(|(log, _)| log >= FIRST_WRITER) {
-                return Ok(Some(extent.first..extent.end.min(extent.first.saturating_add(most))));
-            }
-        }
-        Ok(None)
     }
 
     /// Enters a record, which replaces all elements that it has.

@@ -1,7 +1,8 @@
 //! The parts of a log of records as they are stored.
 
-use super::load::{Opened, RunRecord, each_record};
+use super::load::Opened;
 use super::log::RecordLog;
+use super::run_records::{RunRecord, each_record};
 use super::tables;
 use crate::base::Result;
 use crate::base::log_part::{LogPart, LogVisitor};

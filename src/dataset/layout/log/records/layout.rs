@@ -342,11 +342,6 @@ impl Logged for Recorded {
         self.log.measure(&self.member)
     }
 
-    fn next_beside(&self, offset: u64, most: u64) -> Result<Option<Range<u64>>> {
-        let elements = self.log.next_beside(&self.member, offset.div_ceil(self.size()), (most / self.size()).max(1))?;
-        Ok(elements.map(|elements| self.bytes(&elements)))
-    }
-
     fn next_in(&self, offset: u64, last: u32, most: u64) -> Result<Option<Range<u64>>> {
         let elements = self.log.next_in(&self.member, offset.div_ceil(self.size()), last, (most / self.size()).max(1))?;
         Ok(elements.map(|elements| self.bytes(&elements)))

@@ -1,17 +1,16 @@
 //! What a file has of a log when it is opened: log datasets, index, and runs that the index lacks.
 
+use super::beside::Beside;
 use super::dataset::{Dataset, LogGroup, Placed, State};
 use super::events::{Event, Events};
+use super::run_records::{RunRecord, each_record, whole_run};
 use super::tables;
-use crate::base::{Address, Error, Result, limits};
+use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;
-use crate::format::Reader;
 use crate::format::log::record::{Head, IDS_MAX, NAME};
-use crate::format::log::run::{Erased, RUN_PROBE_BYTES, RunDataset, RunHead, TO_THE_END, probe, read_erased};
+use crate::format::log::run::{RUN_PROBE_BYTES, RunDataset, RunHead, TO_THE_END, probe};
 use foldhash::HashMap;
-
-/// Longest run, bytes.
-pub(super) const RUN_BYTES_MAX: u64 = 1 << 30;
+use std::sync::Arc;
 
 /// A log that was opened.
 pub(super) struct Opened {
@@ -23,21 +22,21 @@ pub(super) struct Opened {
     /// Records of runs that the index lacks.
     pub(super) unindexed: u64,
     events: Events,
-    /// What the runs of writers did, after that, and the datasets that these were of.
-    pub(super) beside: Events,
-    pub(super) written: HashMap<u64, RunDataset>,
+    /// The run files of writers.
+    beside: Arc<Beside>,
     /// Datasets that runs were of.
     pub(super) shapes: HashMap<u64, RunDataset>,
 }
 
 impl Opened {
-    /// Opens the log of `group`: reads the runs that its index lacks.
-    pub(super) fn new(group: LogGroup) -> Result<Opened> {
+    /// Opens the log of `group`: reads the runs that its index lacks. Errors: `beside` does not
+    /// belong to it.
+    pub(super) fn new(group: LogGroup, beside: Arc<Beside>) -> Result<Opened> {
         let state = group.state.unwrap_or_default();
         let tail = (u32::try_from(state.indexed_log).unwrap_or(u32::MAX), state.indexed_bytes);
         let next_sequence = state.sequence;
-        let (events, beside, shapes, written) = (Events::default(), Events::default(), HashMap::default(), HashMap::default());
-        let mut opened = Opened { group, state, tail, next_sequence, unindexed: 0, events, beside, written, shapes };
+        let (events, shapes) = (Events::default(), HashMap::default());
+        let mut opened = Opened { group, state, tail, next_sequence, unindexed: 0, events, beside, shapes };
         if state.indexed_log == 0 && opened.group.released.is_none() {
             opened.next_sequence = opened.first_sequence()?;
         }
@@ -45,7 +44,7 @@ impl Opened {
             return Ok(opened);
         }
         opened.enter_log()?;
-        opened.enter_writers()?;
+        opened.beside.check_base(&opened.state, opened.next_sequence, opened.group.identity)?;
         Ok(opened)
     }
 
@@ -138,7 +137,6 @@ impl Opened {
     /// it.
     pub(super) fn dataset(&self, environment: &Environment, id: u64, mut dataset: Dataset) -> Result<Dataset> {
         tables::load(environment, &self.group, id, &mut dataset)?;
-        self.check_written(id, &dataset.shape)?;
         let size = dataset.shape.element_size;
         let mut enter = |event| {
             match event {
@@ -152,88 +150,7 @@ impl Opened {
             Ok(())
         };
         self.events.each(id, &mut enter)?;
-        self.beside.each(id, &mut enter)?;
+        self.beside.add_to(id, &mut dataset)?;
         Ok(dataset)
-    }
-}
-
-/// The run at the start of `left` bytes, if it is whole and has this sequence number, or any.
-/// `read` reads from the first byte on.
-pub(super) fn whole_run(left: u64, sequence: Option<u64>, read: &dyn Fn(&mut [u8]) -> Result<()>) -> Result<Option<(RunHead, Vec<u8>)>> {
-    let mut start = [0; RUN_PROBE_BYTES];
-    if left < start.len() as u64 {
-        return Ok(None);
-    }
-    read(&mut start)?;
-    let Some((found, bytes)) = probe(&start) else { return Ok(None) };
-    if sequence.is_some_and(|sequence| sequence != found) || bytes > left.min(RUN_BYTES_MAX) {
-        return Ok(None);
-    }
-    let mut run = vec![0; usize::try_from(bytes).unwrap_or(0)];
-    read(&mut run)?;
-    if !RunHead::is_whole(&mut run) {
-        return Ok(None);
-    }
-    let head = RunHead::read(&mut Reader::new(&run, NAME, Address::UNDEF))?;
-    Ok(Some((head, run)))
-}
-
-/// A record of a run.
-pub(super) enum RunRecord {
-    /// Elements were erased.
-    Erased(Vec<Erased>),
-    /// Elements were written: the head, offset of the data in the log dataset, its stored bytes.
-    Written { head: Head, offset: u64, bytes: u64 },
-}
-
-/// Calls `f` with the records of a whole run, which begins at `offset` of its log dataset.
-pub(super) fn each_record(head: &RunHead, run: &[u8], offset: u64, f: &mut dyn FnMut(RunRecord) -> Result<()>) -> Result<()> {
-    let mut r = Reader::new(run, NAME, Address::UNDEF);
-    RunHead::read(&mut r)?;
-    let datasets: HashMap<u64, &RunDataset> = head.datasets.iter().map(|d| (d.id, d)).collect();
-    for _ in 0..head.records {
-        if let Some(erased) = read_erased(&mut r)? {
-            f(RunRecord::Erased(erased))?;
-            continue;
-        }
-        let record = Head::read(&mut r, |id| datasets.get(&id).map(|d| d.dims.len()))?;
-        let Some(dataset) = datasets.get(&record.dataset) else { return Err(r.corrupt("a record of another dataset")) };
-        let data = offset.saturating_add(r.position() as u64);
-        let bytes = record.selection.elements(dataset.dims.len()).and_then(|n| n.checked_mul(dataset.element_size));
-        let bytes = bytes.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| r.corrupt("a record of 2^64 bytes"))?;
-        let stored = if record.deflated { deflated_len(r.rest(), bytes)? } else { bytes };
-        r.skip(stored)?;
-        f(RunRecord::Written { head: record, offset: data, bytes: stored as u64 })?;
-    }
-    Ok(())
-}
-
-/// Length of the zlib stream at the start of `bytes`, which inflates to `expected` bytes.
-fn deflated_len(bytes: &[u8], expected: usize) -> Result<usize> {
-    let corrupt = |detail: &'static str| Error::corrupt(NAME, Address::UNDEF, detail);
-    if expected as u64 > limits::CHUNK_BYTES_MAX {
-        return Err(corrupt("a deflated record of more than 4 GiB"));
-    }
-    let mut inflate = flate2::Decompress::new(true);
-    let mut out = vec![0u8; 64 << 10];
-    loop {
-        let from = usize::try_from(inflate.total_in()).unwrap_or(usize::MAX);
-        let before = (inflate.total_in(), inflate.total_out());
-        let status = inflate.decompress(bytes.get(from..).unwrap_or_default(), &mut out, flate2::FlushDecompress::None);
-        let status = status.map_err(|_| corrupt("a deflated record that does not inflate"))?;
-        if inflate.total_out() > expected as u64 {
-            return Err(corrupt("a deflated record of more bytes than it selects"));
-        }
-        if status == flate2::Status::StreamEnd {
-            let whole = inflate.total_out() == expected as u64;
-            return if whole {
-                Ok(usize::try_from(inflate.total_in()).unwrap_or(usize::MAX))
-            } else {
-                Err(corrupt("a short deflated record"))
-            };
-        }
-        if before == (inflate.total_in(), inflate.total_out()) {
-            return Err(corrupt("a deflated record that ends early"));
-        }
     }
 }

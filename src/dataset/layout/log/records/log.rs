@@ -1,5 +1,6 @@
 //! The log of a file: reading, staging, runs, the index.
 
+use super::beside::{BesideKept, WriterSource};
 use super::dataset::{Dataset, LogDataset, LogSource, State};
 use super::load::Opened;
 use super::pages::Pages;
@@ -28,6 +29,9 @@ const TABLE_PIECE_BYTES: usize = 1 << 20;
 pub(crate) struct RecordLog {
     pub(super) environment: Arc<Environment>,
     open: Box<LogSource>,
+    pub(super) writers: Box<WriterSource>,
+    /// Locked before `state`.
+    pub(super) beside: Mutex<BesideKept>,
     /// Opened at the first use. Locked before `state`.
     pub(super) opened: Mutex<Option<Arc<Opened>>>,
     pub(super) state: Mutex<Inner>,
@@ -37,9 +41,19 @@ pub(crate) struct RecordLog {
 }
 
 impl RecordLog {
-    /// The log whose group `open` opens. `is_released`: it is one of the released log VOL.
-    pub(crate) fn new(environment: Arc<Environment>, open: Box<LogSource>, is_released: bool) -> Self {
-        RecordLog { environment, open, opened: Mutex::default(), state: Mutex::default(), pages: Arc::default(), is_released }
+    /// The log whose group `open` opens, beside which are the run files that `writers` opens.
+    /// `is_released`: it is one of the released log VOL.
+    pub(crate) fn new(environment: Arc<Environment>, open: Box<LogSource>, writers: Box<WriterSource>, is_released: bool) -> Self {
+        RecordLog {
+            environment,
+            open,
+            writers,
+            beside: Mutex::default(),
+            opened: Mutex::default(),
+            state: Mutex::default(),
+            pages: Arc::default(),
+            is_released,
+        }
     }
 
     /// True if it is stored as the released log VOL does.
@@ -58,7 +72,8 @@ impl RecordLog {
             group.forget_index();
         }
         let released = self.load_released(&group)?;
-        let opened = Arc::new(Opened::new(group)?);
+        let beside = self.beside()?;
+        let opened = Arc::new(Opened::new(group, beside.clone())?);
         let mut inner = self.state.lock();
         if inner.is_open {
             // Only the index is another one.
@@ -68,7 +83,7 @@ impl RecordLog {
         }
         inner.is_open = true;
         inner.logs.clone_from(&opened.group.logs);
-        inner.writers = opened.group.writers.iter().map(|runs| (runs.log(), runs.clone())).collect();
+        inner.writers.clone_from(&beside.runs);
         inner.tail = opened.tail;
         inner.sequence = opened.next_sequence;
         inner.state = opened.state;
@@ -312,7 +327,7 @@ impl RecordLog {
     /// True if more runs follow.
     pub(crate) fn has_more(&self) -> bool {
         let inner = self.state.lock();
-        !inner.staged.is_empty() || !inner.erased.is_empty()
+        !inner.staged.is_empty() || !inner.erased.is_empty() || !inner.growth.is_empty()
     }
 
     /// True if something waits for a commit.
@@ -335,6 +350,8 @@ impl RecordLog {
     /// Stages what `run` has again: it was not written.
     pub(crate) fn restore(&self, run: Run) {
         let mut inner = self.state.lock();
+        let grown: Vec<u64> = run.head.datasets.iter().map(|d| d.id).filter(|id| inner.grown.contains_key(id)).collect();
+        inner.growth.extend(grown);
         inner.stage_again(run.made);
         inner.erase_again(run.erased);
     }

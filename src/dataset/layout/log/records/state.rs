@@ -9,7 +9,7 @@ use crate::base::{Address, Error, Result};
 use crate::format::log::record::NAME;
 use crate::format::log::run::{Erased, RunDataset, RunHead, TO_THE_END, write_erased};
 use foldhash::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ const EXTENT_OVERHEAD_BYTES: u64 = 112;
 const RECENT_MAX: usize = 1 << 17;
 /// Erased ranges of one run.
 const ERASED_MAX: usize = 1 << 16;
+/// Datasets that grew in one run, about.
+const GROWN_MAX: usize = 1 << 12;
 
 /// One dataset of the log, as its layout knows it.
 #[derive(Debug, Clone)]
@@ -80,6 +82,8 @@ pub(super) struct Released {
 pub(super) enum Undo {
     /// The extents of a range were these.
     Extents { id: u64, range: Range<u64>, before: Replaced },
+    /// The dataset had this shape beside the file. `is_first`: a run had it.
+    Grown { before: RunDataset, is_first: bool },
     /// The dataset was forgotten.
     Forgotten { id: u64, dataset: Box<Dataset>, staged: Vec<Range<u64>> },
     /// Erased ranges that are to be logged were so many.
@@ -117,6 +121,10 @@ pub(super) struct Inner {
     pub(super) writers: BTreeMap<u32, WriterRuns>,
     /// What is staged goes to one of them.
     pub(super) is_beside: bool,
+    /// Datasets that grew, but not in the HDF5 file, as they are now.
+    pub(super) grown: HashMap<u64, RunDataset>,
+    /// Those of them that no run has as they are now.
+    pub(super) growth: BTreeSet<u64>,
     /// Where the next run goes.
     pub(super) tail: (u32, u64),
     pub(super) sequence: u64,
@@ -224,6 +232,17 @@ impl Inner {
         Ok(())
     }
 
+    /// The dataset `now` has `rows` in its first dimension from now on.
+    pub(super) fn grow(&mut self, now: RunDataset, rows: u64) {
+        let mut next = now.clone();
+        next.dims.iter_mut().take(1).for_each(|d| *d = rows);
+        let is_first = self.growth.insert(now.id);
+        self.grown.insert(now.id, next);
+        if let Some(undo) = &mut self.undo {
+            undo.push(Undo::Grown { before: now, is_first });
+        }
+    }
+
     /// Forgets the staged bytes, which are in the log.
     pub(super) fn clear_buffers(&mut self) {
         self.buffers.clear();
@@ -245,6 +264,12 @@ impl Inner {
                 let Some(dataset) = self.datasets.get_mut(&id) else { return };
                 let size = dataset.shape.element_size;
                 dataset.extents.restore(&range, before, size);
+            }
+            Undo::Grown { before, is_first } => {
+                if is_first {
+                    self.growth.remove(&before.id);
+                }
+                self.grown.insert(before.id, before);
             }
             Undo::Forgotten { id, dataset, staged } => {
                 self.datasets.insert(id, *dataset);
@@ -271,7 +296,7 @@ impl Inner {
 
     pub(super) fn next_run(&mut self, commit: bool) -> Result<Option<Run>> {
         // A commit ends what runs before it began.
-        if self.staged.is_empty() && self.erased.is_empty() && !(commit && self.is_continued) {
+        if self.staged.is_empty() && self.erased.is_empty() && self.growth.is_empty() && !(commit && self.is_continued) {
             return Ok(None);
         }
         let mut maker = Maker::default();
@@ -301,7 +326,13 @@ impl Inner {
                     return Err(e);
                 }
             }
-            datasets.insert(id, dataset.in_run(id));
+            datasets.insert(id, self.grown.get(&id).cloned().unwrap_or_else(|| dataset.in_run(id)));
+            self.growth.remove(&id);
+        }
+        while datasets.len() < GROWN_MAX
+            && let Some(id) = self.growth.pop_first()
+        {
+            datasets.extend(self.grown.get(&id).map(|d| (id, d.clone())));
         }
         let datasets = datasets.into_values().collect();
         let records = (maker.made.len() as u64).saturating_add(controls);
@@ -387,7 +418,7 @@ pub(super) fn stage_records(
         data.extend_from_slice(bytes.unwrap_or_default());
     };
     let size = dataset.shape.element_size;
-    let (mut pending, mut done): (Vec<Extent>, u64) = (Vec::new(), 0);
+    let (mut pending, mut waiting, mut done): (Vec<Extent>, u64, u64) = (Vec::new(), 0, 0);
     for (i, range) in ranges.iter().enumerate() {
         // Ranges overlap where elements were staged more than once.
         let part = range.start.max(done)..range.end;
@@ -395,6 +426,7 @@ pub(super) fn stage_records(
             continue;
         }
         done = done.max(range.end);
+        let mut end = done;
         for extent in dataset.extents.within(part, size) {
             let extent = extent?;
             if !matches!(extent.source, Source::Staged { .. }) {
@@ -403,14 +435,20 @@ pub(super) fn stage_records(
             if pending.last().is_some_and(|last| last.end != extent.first) {
                 maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
                 pending.clear();
+                waiting = 0;
             }
+            waiting = waiting.saturating_add(extent.end.saturating_sub(extent.first).saturating_mul(size));
             pending.push(extent);
+            // A range may have more than fits into a run.
+            if !maker.is_bare && maker.is_enough(waiting) {
+                end = extent.end;
+                break;
+            }
         }
-        let waiting: u64 = pending.iter().map(|e| e.end.saturating_sub(e.first).saturating_mul(size)).sum();
         if maker.is_enough(waiting) {
             maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
-            let rest = ranges.get(i.saturating_add(1)..).unwrap_or_default();
-            return Ok(rest.iter().filter(|r| r.end > done).map(|r| r.start.max(done)..r.end).collect());
+            let rest = ranges.get(i..).unwrap_or_default().iter().map(|r| r.start.max(end)..r.end);
+            return Ok(rest.filter(|r| !r.is_empty()).collect());
         }
     }
     maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
@@ -445,5 +483,53 @@ mod tests {
         assert!(inner.next_run(true).is_err());
         assert!(inner.staged[&1].iter().cloned().eq(std::iter::once(10..20)));
         assert_eq!(inner.staged.get(&2), Some(&vec![10..20, 30..40]));
+    }
+
+    /// A range of more than 1 GiB made a run that was too long to be read: what an fsync had
+    /// acknowledged was lost.
+    #[test]
+    fn a_long_range_is_cut_into_runs() {
+        let (mut inner, pages) = (Inner::default(), Arc::new(Pages::default()));
+        inner.datasets.insert(1, Dataset::new(Shape::new(&[30 << 20], 1), pages));
+        for n in 0..30 {
+            let range = n << 20..(n + 1) << 20;
+            let source = inner.buffer(1, range.clone(), &vec![n as u8; 1 << 20]);
+            inner.set(1, range.clone(), Some(source)).unwrap();
+            inner.note_staged(1, range);
+        }
+        let (mut at, mut longest) = (0, 0);
+        while let Some(run) = inner.next_run(true).unwrap() {
+            longest = longest.max(run.len());
+            for made in run.made {
+                assert_eq!(made.elements.start, at);
+                at = made.elements.end;
+            }
+        }
+        assert!(at == 30 << 20 && longest < 10 << 20, "{at} {longest}");
+    }
+
+    /// A write past the end that failed would leave the dataset longer: what it loaded stays.
+    #[test]
+    fn growth_that_is_undone_is_in_no_run() {
+        let mut inner = Inner::default();
+        let now = RunDataset { id: 1, element_size: 1, dims: vec![4, 2] };
+        let rows = |inner: &mut Inner| -> Vec<_> {
+            std::iter::from_fn(|| inner.next_run(true).unwrap()).map(|run| run.head.datasets.iter().map(|d| d.dims[0]).collect()).collect()
+        };
+        inner.grow(now.clone(), 6);
+        assert_eq!((rows(&mut inner), rows(&mut inner)), (vec![vec![6]], Vec::<Vec<u64>>::new()));
+        inner.datasets.insert(1, Dataset::new(Shape::new(&[9, 2], 1), Arc::default()));
+        inner.undo = Some(Vec::new());
+        inner.grow(RunDataset { dims: vec![6, 2], ..now.clone() }, 9);
+        let source = inner.buffer(1, 16..18, &[7; 2]);
+        inner.set(1, 16..18, Some(source)).unwrap();
+        for step in inner.undo.take().unwrap().into_iter().rev() {
+            inner.undo(step);
+        }
+        assert_eq!((rows(&mut inner), inner.grown[&1].dims[0]), (Vec::new(), 6));
+        let source = inner.buffer(1, 0..2, &[8; 2]);
+        inner.set(1, 0..2, Some(source)).unwrap();
+        inner.note_staged(1, 0..2);
+        assert_eq!(rows(&mut inner), [[6]]);
     }
 }

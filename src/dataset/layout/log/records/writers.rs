@@ -1,21 +1,15 @@
-//! Run files of several writers, beside the HDF5 file: reading them, appending to one.
-//!
-//! Their runs follow those of the file, ascending by the number of the writer: of an element that
-//! two writers wrote, that of the higher number counts.
+//! Run files of several writers, beside the HDF5 file: which of their runs count, and appending to
+//! one of them.
 
-use super::dataset::{FIRST_WRITER, Placed, WriterRuns};
-use super::events::Event;
-use super::load::{Opened, RUN_BYTES_MAX, RunRecord, each_record, whole_run};
+use super::beside::{Beside, BesideKept};
+use super::dataset::{FIRST_WRITER, WriterRuns};
 use super::log::RecordLog;
+use super::run_records::{RUN_BYTES_MAX, whole_run};
 use super::runs::Run;
-use super::shape::Shape;
-use super::state::Member;
 use crate::base::{Address, Error, Result};
 use crate::file::FileDriver;
-use crate::format::log::record::{Head, IDS_MAX};
-use crate::format::log::run::{RUN_PROBE_BYTES, RunHead, next_start, probe};
-use crate::format::log::writer::{HEAD_BYTES, WriterHead};
-use std::ops::Range;
+use crate::format::log::run::{RUN_PROBE_BYTES, RunDataset, RunHead, next_start, probe};
+use crate::format::log::writer::{HEAD_BYTES_MAX, WriterHead};
 use std::sync::Arc;
 
 const NAME: &str = "run file of a log writer";
@@ -43,21 +37,16 @@ impl WriterRuns {
         FIRST_WRITER.saturating_add(writer)
     }
 
-    /// The runs in `file`, and their head; `None`: its writer was stopped before it had a head.
-    pub(crate) fn open(writer: u32, file: Arc<dyn FileDriver>) -> Result<Option<(WriterHead, WriterRuns)>> {
+    /// The runs in `file`; `None`: its writer was stopped before it had a head.
+    pub(crate) fn open(writer: u32, file: Arc<dyn FileDriver>) -> Result<Option<WriterRuns>> {
         let len = file.status().map_err(|e| Error::io("stat", Address(0), &e))?.len;
-        let mut runs = WriterRuns { writer, file, len, base: (0, 0) };
-        if len < HEAD_BYTES as u64 {
-            return Ok(None);
-        }
-        let mut head = [0; HEAD_BYTES];
-        runs.read(0, &mut head)?;
-        let head = WriterHead::decode(&head)?;
+        let mut start = vec![0; usize::try_from(len).unwrap_or(HEAD_BYTES_MAX).min(HEAD_BYTES_MAX)];
+        let read = file.read_at(&mut start, 0).map_err(|e| Error::io("read", Address(0), &e))?;
+        let Some(head) = WriterHead::decode(start.get(..read).unwrap_or_default())? else { return Ok(None) };
         if head.writer != writer {
             return Err(corrupt("it has the name of another writer's"));
         }
-        runs.base = (head.serial, head.sequence);
-        Ok(Some((head, runs)))
+        Ok(Some(WriterRuns { file, len, head }))
     }
 
     fn run_at(&self, at: u64, sequence: Option<u64>) -> Result<Option<(RunHead, Vec<u8>)>> {
@@ -68,7 +57,7 @@ impl WriterRuns {
     /// goes: what is there belongs to a commit that was not acknowledged. Errors: what is there is
     /// damaged, and was durable.
     pub(crate) fn each_run(&self, f: &mut dyn FnMut(&RunHead, &[u8], u64) -> Result<()>) -> Result<WriterTail> {
-        let mut tail = WriterTail { end: HEAD_BYTES as u64, sequence: 0 };
+        let mut tail = WriterTail { end: self.head.len(), sequence: 0 };
         let (mut at, mut sequence, mut pending) = (tail.end, 0u64, Vec::new());
         while let Some((head, run)) = self.run_at(at, Some(sequence))? {
             let start = at;
@@ -118,60 +107,50 @@ impl WriterRuns {
     }
 }
 
-impl Opened {
-    /// Enters the runs of all writers.
-    pub(super) fn enter_writers(&mut self) -> Result<()> {
-        for runs in self.group.writers.clone() {
-            if runs.base.0 > self.state.serial || runs.base.1 > self.next_sequence {
-                let detail = format!("that of writer {} was made beside a later state of the file, or beside another one", runs.writer);
-                return Err(Error::corrupt(NAME, Address::UNDEF, detail));
-            }
-            runs.each_run(&mut |head, run, at| self.enter_beside(head, run, (runs.log(), at)))?;
-        }
-        Ok(())
-    }
-
-    fn enter_beside(&mut self, head: &RunHead, run: &[u8], (log, offset): (u32, u64)) -> Result<()> {
-        for d in &head.datasets {
-            if d.id >= IDS_MAX {
-                return Err(corrupt("a dataset ID beyond all"));
-            }
-            if self.written.insert(d.id, d.clone()).is_some_and(|before| before != *d) {
-                return Err(corrupt("runs of a dataset with two shapes"));
-            }
-        }
-        each_record(head, run, offset, &mut |record| match record {
-            RunRecord::Written { head: Head { dataset, selection, deflated: false }, offset, .. } => {
-                let placed = Placed { selection, deflated: false, stored: 0, log, offset };
-                self.beside.add(dataset, &Event::Write(placed));
-                Ok(())
-            }
-            RunRecord::Written { .. } => Err(corrupt("a deflated record")),
-            RunRecord::Erased(_) => Err(corrupt("a record of erased elements")),
-        })
-    }
-
-    /// Errors: writers wrote elements of the dataset `id` when it had another shape than `shape`.
-    pub(super) fn check_written(&self, id: u64, shape: &Shape) -> Result<()> {
-        match self.written.get(&id) {
-            Some(d) if d.element_size != shape.element_size || d.dims != shape.dims => {
-                Err(corrupt("the dataset had another shape or type when it was written: another program changed the file"))
-            }
-            _ => Ok(()),
-        }
+impl WriterRuns {
+    /// Run number `sequence` of a run file, which has no records: `durable` runs are durable.
+    pub(crate) fn end(sequence: u64, durable: u64) -> Vec<u8> {
+        RunHead { sequence, serial: durable, bytes: 0, records: 0, continued: false, datasets: Vec::new() }.encode(&[])
     }
 }
 
 impl RecordLog {
+    /// The run files beside the file, as they were at the first call that succeeded.
+    pub(crate) fn beside(&self) -> Result<Arc<Beside>> {
+        let mut kept = self.beside.lock();
+        if let Some(read) = &kept.read {
+            return Ok(read.clone());
+        }
+        kept.has_failed = true;
+        let read = Arc::new(Beside::read((self.writers)()?)?);
+        *kept = BesideKept { read: Some(read.clone()), has_failed: false };
+        Ok(read)
+    }
+
+    /// The first dimension that the dataset `id` has at least, for what writers beside the file
+    /// wrote. `None` if their run files cannot be read: then no element of the log can.
+    pub(crate) fn rows(&self, id: u64) -> Option<u64> {
+        let has_failed = self.beside.lock().has_failed;
+        let beside = if has_failed { None } else { self.beside().ok().and_then(|beside| beside.rows(id)) };
+        let own = self.state.lock().grown.get(&id).and_then(|d| d.dims.first().copied());
+        beside.max(own)
+    }
+
     /// Serial number of the state of the file, and number of its next run.
     pub(crate) fn base(&self) -> Result<(u64, u64)> {
         let opened = self.opened()?;
         Ok((opened.state.serial, opened.next_sequence))
     }
 
-    /// True if writers wrote something.
-    pub(crate) fn has_writers(&self) -> Result<bool> {
-        Ok(!self.opened()?.written.is_empty())
+    /// Errors: `beside` does not belong to the file in its state.
+    pub(crate) fn check_beside(&self, beside: &Beside) -> Result<()> {
+        let opened = self.opened()?;
+        beside.check_base(&opened.state, opened.next_sequence, opened.group.identity)
+    }
+
+    /// Identity of the log; 0: it has none.
+    pub(crate) fn identity(&self) -> Result<u64> {
+        Ok(self.opened()?.group.identity)
     }
 
     /// What is staged goes to `runs`, beside the file: [`RecordLog::placed_beside`].
@@ -199,9 +178,9 @@ impl RecordLog {
         Ok(())
     }
 
-    /// The next elements of a dataset from `at` on that run files have, at most `most`.
-    pub(super) fn next_beside(&self, member: &Member, at: u64, most: u64) -> Result<Option<Range<u64>>> {
-        self.with_dataset(member, |dataset| dataset.next_beside(at, most))
+    /// The dataset `now` has `rows` in its first dimension from now on. The next run says so.
+    pub(crate) fn grow_beside(&self, now: RunDataset, rows: u64) {
+        self.state.lock().grow(now, rows);
     }
 }
 
@@ -210,8 +189,9 @@ mod tests {
     use super::*;
     use crate::file::memory::MemoryFile;
     use crate::format::Writer;
-    use crate::format::log::record::Selection;
-    use crate::format::log::run::RunDataset;
+    use crate::format::log::record::{Head, Selection};
+
+    const HEAD: WriterHead = WriterHead { writer: 1, id: 1, serial: 0, sequence: 0, identity: Some(7) };
 
     fn run(sequence: u64, continued: bool, records: &[u8], count: u64) -> Vec<u8> {
         run_after(0, sequence, continued, records, count)
@@ -231,9 +211,8 @@ mod tests {
     }
 
     fn open(runs: &[Vec<u8>]) -> WriterRuns {
-        let head = WriterHead { writer: 1, id: 1, serial: 0, sequence: 0 }.encode();
-        let file = MemoryFile::new([head, runs.concat()].concat());
-        WriterRuns::open(1, Arc::new(file)).unwrap().unwrap().1
+        let file = MemoryFile::new([HEAD.encode(), runs.concat()].concat());
+        WriterRuns::open(1, Arc::new(file)).unwrap().unwrap()
     }
 
     fn counted(runs: &[Vec<u8>]) -> (Vec<u64>, WriterTail) {
@@ -250,7 +229,7 @@ mod tests {
     fn runs_count_to_the_last_commit() {
         let whole = |sequence, continued| run(sequence, continued, &record(false), 1);
         let len = whole(0, false).len() as u64;
-        let tail = |runs: u64| WriterTail { end: HEAD_BYTES as u64 + runs * len, sequence: runs };
+        let tail = |runs: u64| WriterTail { end: HEAD.len() + runs * len, sequence: runs };
         assert_eq!(counted(&[]), (vec![], tail(0)));
         assert_eq!(counted(&[whole(0, false), whole(1, true), whole(2, false)]), (vec![0, 1, 2], tail(3)));
         assert_eq!(counted(&[whole(0, false), whole(1, true)]), (vec![0], tail(1)));
@@ -287,7 +266,7 @@ mod tests {
     #[test]
     fn a_run_file_of_another_writer_is_refused() {
         let file = |bytes: Vec<u8>| -> Arc<dyn FileDriver> { Arc::new(MemoryFile::new(bytes)) };
-        let head = WriterHead { writer: 2, id: 1, serial: 0, sequence: 0 }.encode();
+        let head = WriterHead { writer: 2, ..HEAD }.encode();
         assert!(WriterRuns::open(1, file(head.clone())).is_err());
         assert!(WriterRuns::open(2, file(head.clone())).unwrap().is_some());
         assert!(WriterRuns::open(2, file(head[..40].to_vec())).unwrap().is_none());
