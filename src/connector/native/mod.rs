@@ -175,7 +175,7 @@ impl NativeConnector {
             return Ok(f);
         }
         // Opened without the lock; if another thread was faster, its file is the one.
-        let opened = HdfFile::open(Arc::new(driver), 0, directory)?.named(name);
+        let opened = self.open_beside(driver, directory, name)?;
         let mut files = self.files.write();
         if let Some(f) = known(&files) {
             return Ok(f);
@@ -264,8 +264,9 @@ impl Connector for NativeConnector {
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
         let access = self.access();
         // It must be there when it is opened; what it is is looked up at each call. A virtual one
-        // of another file may have its sources in this one.
-        if self.editing.is_some() && (access.dataset(id)?.is_virtual() || id.file == 0) {
+        // of another file may have its sources in this one, and other files may be written.
+        let is_virtual = || Ok(self.written_elsewhere(id).is_none() && access.dataset(id)?.is_virtual());
+        if self.editing.is_some() && (is_virtual()? || id.file == 0 || self.options.neighbours.is_written()) {
             return Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }));
         }
         access.form_of(id, form)
@@ -276,7 +277,11 @@ impl Connector for NativeConnector {
     }
 
     fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
-        info::dataset(&self.access(), id)
+        let access = self.access();
+        match self.written_elsewhere(id) {
+            Some((other, there)) => Ok(DatasetInfo { parts: self.parts(id.file)?, ..Connector::dataset(&*other, there)? }),
+            None => info::dataset(&access, id),
+        }
     }
 
     fn elsewhere(&self, id: ObjectId) -> Result<Option<Elsewhere>> {
@@ -310,6 +315,9 @@ impl Connector for NativeConnector {
 
     fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
         let access = self.access();
+        if let Some((other, id)) = self.written_elsewhere(id) {
+            return other.defined(id, first, end);
+        }
         let d = &access.dataset(id)?.dataset;
         let defined = d.layout().definition().map(|known| known.defined(&d.bytes, &self.options.environment, first, end));
         defined.transpose()
