@@ -471,7 +471,7 @@ def killed(t, options, folder, rng):
                 shown = np.frombuffer(harness.read(f"{m}/rows"), "<i4")
                 poke(f"{m}/rows", shown.tobytes(), 0)
         for file in ("a.h5", "b.h5", "sub/c.h5", "main.h5"):
-            run(options, "check", "--data", os.path.join(place, file))
+            run(options, "check", "--data", f"--external-root={place}", os.path.join(place, file))
         last, of_file = turn * 100000 + i, {}
         for (file, name), part in shapes.items():
             with h5py.File(os.path.join(place, file)) as f:

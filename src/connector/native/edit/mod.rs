@@ -46,6 +46,8 @@ mod only_writer;
 mod open;
 mod operations;
 mod other_files;
+#[cfg(test)]
+mod other_files_tests;
 mod other_source;
 mod pending;
 mod prepare;
