@@ -230,6 +230,47 @@ def others(t, options, folder):
     t.equal(found["main.h5", "rows"], values.tobytes(), "h5py reads the virtual dataset")
 
 
+def commands(t, options, folder):
+    """`h5dir write` and `h5dir cp` with the options of a mount."""
+    main, external = os.path.join(folder, "main.h5"), ("--external-write", f"--external-root={folder}")
+    values = (np.arange(144, dtype="<i4") * 11).reshape(24, 6)
+    why = run(options, "write", f"{main}:/rows", data=values.tobytes(), code=1)
+    t.check("--external-write" in why and why.count("\n") == 1, why)
+    run(options, "write", *external, f"{main}:/rows", data=values.tobytes())
+    t.equal(contents(folder)["main.h5", "rows"], values.tobytes(), "h5dir write")
+    picked = np.arange(12 * 3, dtype="<i4")
+    run(options, "write", *external, "--select", "::2,1::2", f"{main}:/rows", data=picked.tobytes())
+    values[::2, 1::2] = picked.reshape(12, 3)
+    found = contents(folder)
+    t.equal(found["main.h5", "rows"], values.tobytes(), "h5dir write --select")
+    t.equal(found["sub/c.h5", "x"], values[12:16].tobytes(), "in its file")
+    raw = os.path.join(folder, "rows.raw")
+    (values + 1).tofile(raw)
+    run(options, "cp", raw, f"{main}:/rows", code=1)
+    t.equal(contents(folder)["main.h5", "rows"], values.tobytes(), "h5dir cp without the option changes nothing")
+    run(options, "cp", *external, raw, f"{main}:/rows")
+    found = contents(folder)
+    t.equal(found["main.h5", "rows"], (values + 1).tobytes(), "h5dir cp")
+    t.equal(found["b.h5", "late"], (values[16:20] + 1).tobytes(), "in its file")
+    check_files(t, options, folder, "commands")
+
+
+def unwritten(t, options, folder):
+    """Without a write, nothing is opened for writing: not a byte, no time and no journal changes."""
+    paths = [os.path.join(folder, name) for name in FILES[:-1]]
+    before = [(harness.read(path), os.stat(path).st_mtime_ns, os.stat(path).st_ctime_ns) for path in paths]
+    with mounted(options, folder, "main.h5") as m:
+        for name in ("rows", "numbered", "nested", "to a"):
+            harness.read(f"{m}/{name}")
+        os.close(os.open(f"{m}/rows", os.O_RDWR))
+        poke(f"{m}/own", bytes(4), 0)
+        with h5py.File(paths[0], "r+") as f:
+            t.check("plain" in f, "h5py may write the source")
+        before[0] = (harness.read(paths[0]), os.stat(paths[0]).st_mtime_ns, os.stat(paths[0]).st_ctime_ns)
+        t.check(not any(os.path.exists(path + ".h5dir-journal") for path in paths), "no journal")
+    t.equal([(harness.read(path), os.stat(path).st_mtime_ns, os.stat(path).st_ctime_ns) for path in paths], before, "no file changes")
+
+
 def append(path):
     fd = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
@@ -520,6 +561,8 @@ def main():
             for _ in range(2):
                 write_random(t, options, place, names, rng)
             others(t, options, place)
+            commands(t, options, place)
+            unwritten(t, options, place)
             rounds(t, options, place)
         locks(t, options, place)
         for part in (refusals, many, mirror):

@@ -272,7 +272,8 @@ impl NativeConnector {
         let now = host.reader().and_then(|file| file.status()).map_err(|e| Error::io("stat", Address(0), &e))?.stamp();
         let others = &self.editing()?.others;
         let known = others.files.read().get(&file.index).map_or(file.stamp, |other| other.closed.unwrap_or(file.stamp));
-        if known != before || before != now {
+        let is_changed = known != before || before != now;
+        if is_changed {
             self.refresh_other(file, host.reader().map_err(|e| Error::io("open", Address(0), &e))?)?;
         }
         let own = connector.file(0)?;
@@ -283,6 +284,8 @@ impl NativeConnector {
         let before = files.remove(&file.index);
         let (written, mut failure) = before.map_or_else(Default::default, |other| (other.written, other.failure));
         failure.take_if(|failure: &mut Failure| failure.is_reported);
+        // Another program may have moved the datasets; nothing waits for a commit.
+        let written = if is_changed { BTreeSet::new() } else { written };
         let session = Arc::default();
         let other = OtherFile { connector, writable: true, session, view: Arc::new(view), written, used, closed: None, failure };
         files.insert(file.index, other);
