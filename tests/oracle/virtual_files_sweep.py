@@ -521,6 +521,63 @@ def killed(t, options, folder, rng):
             t.check(of_file.setdefault(file, found[0, 0]) == found[0, 0], f"a write to two sources in {file} is whole")
 
 
+def hostile(t, options, folder, rng):
+    """Damaged sources and damaged virtual datasets: an error or not, and no crash; bounded memory."""
+    place = os.path.join(folder, "hostile")
+    os.mkdir(place)
+    make(place, "latest")
+    whole = {name: harness.read(os.path.join(place, name)) for name in FILES}
+    for turn in range(60):
+        damaged = ("a.h5", "b.h5", "sub/c.h5", "main.h5")[turn % 4]
+        for name, content in whole.items():
+            content = bytearray(content)
+            for _ in range(rng.randrange(1, 8) if name == damaged else 0):
+                content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+            with open(os.path.join(place, name), "wb") as f:
+                f.write(content)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(place, name) + ".h5dir-journal")
+        done = subprocess.run([options.bin, "write", "--external-write", f"--external-root={place}", f"{place}/main.h5:/rows"],
+                              input=np.full(144, turn, "<i4").tobytes(), capture_output=True, timeout=60)
+        t.check(0 <= done.returncode < 100 and b"panic" not in done.stderr, f"{damaged}: {done.returncode} {done.stderr[-200:]}")
+        for name in whole:
+            if name != damaged:
+                check = subprocess.run([options.bin, "check", f"--external-root={place}", os.path.join(place, name)], capture_output=True)
+                t.equal(check.returncode, 0, f"{name} beside a damaged {damaged}: {check.stdout[-200:]}{check.stderr[-200:]}")
+
+
+def together(t, options, folder):
+    """Writers through several virtual datasets, readers and commits at the same time: whole values in each file, and no wait without end."""
+    with mounted(options, folder, "main.h5", "--commit-interval=1") as m:
+        program = """
+import os, sys, time
+path, mode, end = sys.argv[1], sys.argv[2], time.time() + 6
+fd = os.open(path, os.O_RDONLY if mode == 'read' else os.O_RDWR)
+size, n = os.fstat(fd).st_size, 0
+while time.time() < end:
+    n += 1
+    if mode == 'read':
+        assert len(os.pread(fd, size, 0)) == size
+    else:
+        os.pwrite(fd, (n % 1000).to_bytes(4, 'little') * (size // 4), 0)
+        if n % 7 == 0:
+            os.fsync(fd)
+        if n % 50 == 0:
+            os.close(fd)
+            fd = os.open(path, os.O_RDWR)
+"""
+        jobs = [("rows", "write"), ("interleaved", "write"), ("blocks", "write"), ("own", "write"), ("rows", "read"), ("to b", "read"), ("nested", "read")]
+        running = [subprocess.Popen(["python3", "-c", program, f"{m}/{name}", mode], stderr=subprocess.PIPE) for name, mode in jobs]
+        for (name, mode), job in zip(jobs, running):
+            _, why = job.communicate(timeout=120)
+            t.equal(job.returncode, 0, f"{mode} {name}: {why[-300:]}")
+        value = (77).to_bytes(4, "little")
+        poke(f"{m}/rows", value * 144, 0)
+        t.equal(harness.read(f"{m}/rows"), value * 144, "afterwards")
+        t.check(harness.peak_memory(m) < 300, f"{harness.peak_memory(m)} MiB")
+    check_files(t, options, folder, "together")
+
+
 def mirror(t, options, folder):
     """In a mirror a file has one writer, too."""
     place = os.path.join(folder, "tree")
@@ -565,8 +622,10 @@ def main():
             unwritten(t, options, place)
             rounds(t, options, place)
         locks(t, options, place)
+        together(t, options, place)
         for part in (refusals, many, mirror):
             part(t, options, folder)
+        hostile(t, options, folder, random.Random(options.seed))
         killed(t, options, folder, random.Random(options.seed))
     t.finish()
 
