@@ -34,7 +34,7 @@ pub(super) fn open_object(target: &AttrTarget, writable: bool) -> Result<(Arc<Co
 
 /// Opens the container of `target` for changes, and other files if `external_write`.
 pub(super) fn open_to_write(target: &AttrTarget, external_write: bool) -> Result<(Arc<Container>, ObjectModel), Failure> {
-    open_as(target, &|side| resolve::to_change(side, external_write))
+    open_as(target, &|side| side.to_change(external_write))
 }
 
 fn open_as(target: &AttrTarget, spec: &dyn Fn(MountSpec) -> MountSpec) -> Result<(Arc<Container>, ObjectModel), Failure> {

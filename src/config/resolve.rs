@@ -254,16 +254,6 @@ pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, Us
     Ok(MountSpec { modes: Modes::All, ..unfollowed(file, external)? })
 }
 
-/// The container `spec` to be changed; other files beneath its `--external-root` are written, too,
-/// if `external_write`.
-pub(crate) fn to_change(spec: MountSpec, external_write: bool) -> MountSpec {
-    let external = match spec.external {
-        ExternalPolicy::Beneath(Some(root)) if external_write => ExternalPolicy::Written(root),
-        external => external,
-    };
-    MountSpec { writable: true, external, ..spec }
-}
-
 /// A container whose changes by other programs are not followed.
 fn unfollowed(file: &Path, external: &ExternalArgs) -> Result<MountSpec, UsageError> {
     let options = MountOptions {

@@ -242,7 +242,7 @@ impl Job {
                 let external = ExternalArgs { version: args.external.version.clone().filter(|_| !is_destination), ..args.external.clone() };
                 let side = resolve::side(file, &external).map_err(Failure::from)?;
                 let changed = is_destination && !args.dry_run;
-                specs.push(if changed { resolve::to_change(side, args.external_write) } else { side });
+                specs.push(if changed { side.to_change(args.external_write) } else { side });
             }
         }
         let rules = args.config.as_deref().map(resolve::create_rules).transpose().map_err(Failure::from)?.unwrap_or_default();
