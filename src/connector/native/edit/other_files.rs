@@ -28,11 +28,13 @@ use crate::connector::versions::VersionName;
 use crate::file::host_file::HostFile;
 use crate::file::writer_log::WriterLogs;
 use crate::file::{FileDriver, Stamp};
+use crate::meta::Store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// Other files that are open for writing.
 const OPEN_MAX: usize = 64;
@@ -40,6 +42,11 @@ const OPEN_MAX: usize = 64;
 const TEMPORARY_FACTOR: u64 = 2;
 /// Decoded metadata of another file that is written, bytes.
 const METADATA_BYTES: usize = 1 << 20;
+
+/// Longest wait for readers and commits that still use a file that was closed.
+const END_WAIT: Duration = Duration::from_secs(5);
+/// Time after which such a wait looks again.
+const END_RETRY: Duration = Duration::from_millis(1);
 
 /// See the module's description.
 #[derive(Default)]
@@ -67,6 +74,8 @@ struct OtherFile {
     used: u64,
     /// The state of the file when it was closed.
     closed: Option<Stamp>,
+    /// The store that was closed last: its descriptor and its lock last as long as it is in use.
+    ended: Weak<Store>,
     failure: Option<Failure>,
 }
 
@@ -111,12 +120,22 @@ impl OtherFiles {
         self.files.read().get(&file).filter(|other| other.writable).map(|other| (other.session.clone(), other.connector.clone()))
     }
 
-    /// Those that are open for writing.
-    fn writable(&self) -> Vec<(u32, Arc<NativeConnector>)> {
+    /// Numbers of those that are open for writing.
+    fn writable(&self) -> Vec<u32> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
         }
-        self.files.read().iter().filter(|(_, other)| other.writable).map(|(n, other)| (*n, other.connector.clone())).collect()
+        self.files.read().iter().filter(|(_, other)| other.writable).map(|(n, _)| *n).collect()
+    }
+
+    /// Waits until nothing uses what was closed of file number `file`: this process would find its
+    /// own descriptor, and take it for another writer's. The caller has the turn.
+    fn await_end(&self, file: u32) {
+        let ended = self.files.read().get(&file).map(|other| other.ended.clone()).unwrap_or_default();
+        let begun = Instant::now();
+        while ended.strong_count() > 0 && begun.elapsed() < END_WAIT {
+            std::thread::sleep(END_RETRY);
+        }
     }
 
     /// Takes the result of a commit of file number `file`, or of closing it. Returns whether it is
@@ -177,7 +196,9 @@ impl OtherFiles {
             let staged = connector.file(0).and_then(|file| Ok(file.store.transaction()?.waiting())).unwrap_or(0);
             connector.options.environment.dirty.bytes().saturating_add(staged)
         };
-        let all: Vec<(u64, u32)> = self.writable().iter().map(|(n, connector)| (waiting(connector), *n)).collect();
+        let files = self.files.read();
+        let open = files.iter().filter(|(_, other)| other.writable);
+        let all: Vec<(u64, u32)> = open.map(|(n, other)| (waiting(&other.connector), *n)).collect();
         let sum = all.iter().fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
         all.into_iter().max().filter(|_| sum > most).map(|(_, n)| n)
     }
@@ -252,6 +273,7 @@ impl NativeConnector {
 
     fn open_other(&self, file: &Arc<HdfFile>) -> Result<()> {
         waiting::may_wait();
+        self.editing()?.others.await_end(file.index);
         let host = self.options.neighbours.host(&file.directory, &file.name)?;
         if host.identity() != file.identity {
             // Readers find the file that has the name now when they look for it again.
@@ -282,12 +304,13 @@ impl NativeConnector {
         let used = others.uses.fetch_add(1, Ordering::Relaxed);
         let mut files = others.files.write();
         let before = files.remove(&file.index);
+        let ended = before.as_ref().map(|other| other.ended.clone()).unwrap_or_default();
         let (written, mut failure) = before.map_or_else(Default::default, |other| (other.written, other.failure));
         failure.take_if(|failure: &mut Failure| failure.is_reported);
         // Another program may have moved the datasets; nothing waits for a commit.
         let written = if is_changed { BTreeSet::new() } else { written };
         let session = Arc::default();
-        let other = OtherFile { connector, writable: true, session, view: Arc::new(view), written, used, closed: None, failure };
+        let other = OtherFile { connector, writable: true, session, view: Arc::new(view), written, used, closed: None, ended, failure };
         files.insert(file.index, other);
         others.any.store(true, Ordering::Release);
         Ok(())
@@ -370,7 +393,7 @@ impl NativeConnector {
     /// ([`Edit::write_error`]).
     pub(super) fn commit_others(&self) {
         let Some(editing) = &self.editing else { return };
-        for (n, _) in editing.others.writable() {
+        for n in editing.others.writable() {
             let _ = self.commit_other(n);
         }
     }
@@ -385,10 +408,13 @@ impl NativeConnector {
         let Some(turn) = editing.others.turn.try_lock() else { return };
         let _turn = Locked::acquire(Rank::OtherFiles, &editing.others.turn, || turn);
         let in_use = editing.files_written_through();
-        for (n, connector) in editing.others.writable() {
-            let is_clean =
-                || !connector.has_unstored() && connector.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| !t.is_dirty()));
-            if !in_use.contains(&n) && (always || is_clean()) {
+        for n in editing.others.writable() {
+            let Some((_, connector)) = editing.others.session(n).filter(|_| !in_use.contains(&n)) else { continue };
+            let is_dirty =
+                || connector.has_unstored() || connector.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_dirty()));
+            let closes = always || !is_dirty();
+            drop(connector);
+            if closes {
                 self.close_other(n);
             }
         }
@@ -420,6 +446,7 @@ impl NativeConnector {
         let mut files = editing.others.files.write();
         let Some(other) = files.get_mut(&n) else { return };
         (other.writable, other.closed) = (false, closed);
+        other.ended = connector.file(0).map(|own| Arc::downgrade(&own.store)).unwrap_or_default();
         other.failure.iter_mut().for_each(|failure| failure.is_final = true);
         match reading {
             Ok((view, reading)) => (other.view, other.connector) = (Arc::new(view), reading),
@@ -433,7 +460,7 @@ impl NativeConnector {
     pub(super) fn close_others(&self) -> Result<()> {
         let others = &self.editing()?.others;
         let _turn = others.turn();
-        for (n, _) in others.writable() {
+        for n in others.writable() {
             self.close_other(n);
         }
         others.unreported_error()
