@@ -11,6 +11,8 @@ use std::cell::RefCell;
 pub(crate) enum Rank {
     /// Names of the file system.
     Names,
+    /// One write to other files at a time.
+    OtherFiles,
     /// One operation or commit at a time.
     Writers,
     /// Structures of the container.

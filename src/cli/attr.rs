@@ -29,11 +29,20 @@ pub(crate) fn attr(args: &AttrArgs) -> Result<(), Failure> {
 
 /// The object of an open container that is meant, and its container.
 pub(super) fn open_object(target: &AttrTarget, writable: bool) -> Result<(Arc<Container>, ObjectModel), Failure> {
+    open_as(target, &|side| MountSpec { writable, ..side })
+}
+
+/// Opens the container of `target` for changes, and other files if `external_write`.
+pub(super) fn open_to_write(target: &AttrTarget, external_write: bool) -> Result<(Arc<Container>, ObjectModel), Failure> {
+    open_as(target, &|side| side.to_change(external_write))
+}
+
+fn open_as(target: &AttrTarget, spec: &dyn Fn(MountSpec) -> MountSpec) -> Result<(Arc<Container>, ObjectModel), Failure> {
     let Argument::Object { file, path } = Argument::parse(&target.object) else {
         let name = escaped_bytes(target.object.as_bytes());
         return Err(Failure::new(Exit::Usage, format!("{name} is no object of an HDF5 file; write FILE:/PATH, for the root FILE:/")));
     };
-    let spec = MountSpec { writable, ..resolve::side(&file, &target.external)? };
+    let spec = spec(resolve::side(&file, &target.external)?);
     let none = || Failure::new(Exit::Path, format!("cannot open {}", escaped_bytes(target.object.as_bytes())));
     let container = opened::open(vec![spec], &[])?.into_iter().next().ok_or_else(none)?;
     let failed = |e: io::Error| failure(target, &e);

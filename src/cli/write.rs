@@ -1,6 +1,6 @@
 //! `h5dir write` and `h5dir append`: write elements of a dataset, without mounting.
 
-use super::attr::{failure, open_object};
+use super::attr::{failure, open_to_write};
 use super::failure::{Exit, Failure, reason};
 use super::process;
 use super::progress::ProgressLine;
@@ -19,14 +19,20 @@ const INPUT_BYTES: usize = 1 << 20;
 pub(crate) fn write(args: &WriteArgs) -> Result<(), Failure> {
     // Opened first: a process that reads an untrusted file is confined.
     let selection = SelectionFiles::open(args.select.as_deref())?;
-    ElementsInput::open("write", args.from.as_deref(), args.npy)?
-        .into_dataset("write", &args.target, &mut |object, input, progress| object.write(selection.text(), input, progress))
+    ElementsInput::open("write", args.from.as_deref(), args.npy)?.into_dataset(
+        "write",
+        (&args.target, args.external_write),
+        &mut |object, input, progress| object.write(selection.text(), input, progress),
+    )
 }
 
 /// Runs `h5dir append`.
 pub(crate) fn append(args: &AppendArgs) -> Result<(), Failure> {
-    ElementsInput::open("append", args.from.as_deref(), args.npy)?
-        .into_dataset("append", &args.target, &mut |object, input, progress| object.append(args.axis, input, progress).map(drop))
+    ElementsInput::open("append", args.from.as_deref(), args.npy)?.into_dataset(
+        "append",
+        (&args.target, false),
+        &mut |object, input, progress| object.append(args.axis, input, progress).map(drop),
+    )
 }
 
 /// What puts the elements of an input into a dataset.
@@ -68,11 +74,16 @@ impl ElementsInput {
     }
 
     /// Calls `put` with the dataset and the input.
-    fn into_dataset(mut self, command: &str, target: &AttrTarget, put: &mut IntoDataset<'_>) -> Result<(), Failure> {
+    fn into_dataset(
+        mut self,
+        command: &str,
+        (target, external_write): (&AttrTarget, bool),
+        put: &mut IntoDataset<'_>,
+    ) -> Result<(), Failure> {
         if target.external.version.is_some() {
             return Err(Failure::new(Exit::Usage, format!("{command} changes the newest version; omit --version")));
         }
-        let (container, object) = open_object(target, true)?;
+        let (container, object) = open_to_write(target, external_write)?;
         let (mut line, mut bytes) = (ProgressLine::new(), 0u64);
         let mut reader = BufReader::with_capacity(INPUT_BYTES, Interruptible(&mut self.file));
         let mut input = Input { bytes: &mut reader, len: self.len, form: self.form };

@@ -59,6 +59,10 @@ pub(crate) struct WriteArgs {
     /// The input is a numpy file
     #[arg(long)]
     pub(crate) npy: bool,
+
+    /// Write raw files and sources of virtual datasets beneath --external-root
+    #[arg(long, requires = "external_root")]
+    pub(crate) external_write: bool,
 }
 
 /// Arguments of `h5dir append`.

@@ -113,7 +113,8 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::REMOTE)]
     pub(crate) remote_timeout: Option<Seconds>,
 
-    /// Write raw files beneath --external-root; needs --read-write [default: off]
+    /// Write raw files and sources of virtual datasets beneath --external-root; needs --read-write
+    /// [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) external_write: Option<Switch>,

@@ -138,6 +138,10 @@ pub(crate) struct CopyArgs {
     /// Which other files are read.
     pub(crate) external: ExternalArgs,
 
+    /// Write raw files and sources of virtual datasets of DST beneath --external-root
+    #[arg(long, requires = "external_root")]
+    pub(crate) external_write: bool,
+
     /// What to copy, and last where to: FILE:/PATH, a local file or directory, or - (standard input
     /// or output)
     // One list, because options may stand between its members.
@@ -174,6 +178,7 @@ impl CopyArgs {
             into_log: false,
             config: None,
             external: ExternalArgs { external: ExternalFiles::Visible, external_root: None, version: None },
+            external_write: false,
             paths: vec![source, destination],
         }
     }

@@ -27,7 +27,7 @@ pub(crate) fn check_comment(comment: &[u8]) -> Result<()> {
 
 /// Calls `f` with the offset of each of `ranges` and what it gets of `bytes`, which are for all of
 /// them.
-pub(crate) fn each_range(ranges: &[Range<u64>], bytes: &[u8], f: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+pub(crate) fn each_range<'b>(ranges: &[Range<u64>], bytes: &'b [u8], f: &mut dyn FnMut(u64, &'b [u8]) -> Result<()>) -> Result<()> {
     let mut rest = bytes;
     for range in ranges {
         let n = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);

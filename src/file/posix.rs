@@ -127,6 +127,11 @@ impl PosixFile {
         Some((self.status().ok()?.len, free))
     }
 
+    /// True if the file is on a FUSE file system.
+    pub fn is_on_fuse(&self) -> io::Result<bool> {
+        Ok(nix::sys::statfs::fstatfs(self.file.as_fd())?.filesystem_type() == nix::sys::statfs::FUSE_SUPER_MAGIC)
+    }
+
     /// False if the file system cannot do that.
     fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<bool> {
         waiting::may_wait();

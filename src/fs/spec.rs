@@ -87,6 +87,17 @@ pub struct MountSpec {
 }
 
 impl MountSpec {
+    /// The container to be changed. With `external_write`, other files beneath the directory that
+    /// was named for them are written, too.
+    #[must_use]
+    pub fn to_change(self, external_write: bool) -> Self {
+        let external = match self.external {
+            ExternalPolicy::Beneath(Some(root)) if external_write => ExternalPolicy::Written(root),
+            external => external,
+        };
+        MountSpec { writable: true, external, ..self }
+    }
+
     /// `file`, read-only: its root group, no other files, owner root, the default modes, no cache,
     /// one thread.
     pub fn new(file: impl Into<PathBuf>) -> Self {

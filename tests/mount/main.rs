@@ -33,6 +33,7 @@ mod mounted;
 mod names;
 mod namespace;
 mod orders;
+mod other_files;
 mod other_programs;
 mod other_users;
 mod posix;

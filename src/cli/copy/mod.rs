@@ -43,8 +43,8 @@ use crate::cli::{print_error, tree};
 use crate::config::new_files;
 use crate::config::resolve;
 use crate::config::side_args::{CopyArgs, ExternalArgs};
+use crate::fs::open;
 use crate::fs::open::{Resolved, host_path};
-use crate::fs::{MountSpec, open};
 use absent::AbsentDirectory;
 use container_sink::GroupDirectory;
 use copier::{Copier, Stop};
@@ -241,7 +241,8 @@ impl Job {
                 // The version is that of the sources.
                 let external = ExternalArgs { version: args.external.version.clone().filter(|_| !is_destination), ..args.external.clone() };
                 let side = resolve::side(file, &external).map_err(Failure::from)?;
-                specs.push(MountSpec { writable: is_destination && !args.dry_run, ..side });
+                let changed = is_destination && !args.dry_run;
+                specs.push(if changed { side.to_change(args.external_write) } else { side });
             }
         }
         let rules = args.config.as_deref().map(resolve::create_rules).transpose().map_err(Failure::from)?.unwrap_or_default();

@@ -32,6 +32,11 @@ impl StoredChunks {
 
     fn within<T>(&self, access: &Access<'_>, f: impl FnOnce(&Dataset, &dyn Stored, &Environment) -> Result<T>) -> Result<T> {
         let connector = access.connector;
+        if let Some((other, id)) = connector.written_elsewhere(self.id) {
+            let access = other.access();
+            let there = StoredChunks { connector: Arc::downgrade(&other), id, dataset: access.dataset(id)?.dataset.clone() };
+            return there.within(&access, f);
+        }
         let dataset = if connector.editing.is_some() { access.dataset(self.id)?.dataset.clone() } else { self.dataset.clone() };
         let none = || Error::unsupported("dataset", dataset.object.header.address, "the layout has no chunks");
         f(&dataset, dataset.layout().stored_chunks().ok_or_else(none)?, &connector.options.environment)

@@ -1,14 +1,19 @@
 //! Other files that a container names: opened only beneath one directory, read-only. Raw files may
 //! be written where that was asked for; they are beside the transaction: bytes go there at once,
-//! and are made durable before the container's own.
+//! and are made durable before the container's own. HDF5 files may be written where raw files may.
 
 use super::NativeConnector;
 use super::file::HdfFile;
+use super::recover;
+use crate::base::escape::escaped;
 use crate::base::locks::Mutex;
+use crate::base::request_error::errno_of;
 use crate::base::{Address, Error, Result};
 use crate::connector::Elsewhere;
 use crate::dataset::environment::RawFiles;
 use crate::file::confined::ConfinedDir;
+use crate::file::directory::Entry;
+use crate::file::host_file::HostFile;
 use crate::file::journal_path::SUFFIX;
 use crate::file::posix::PosixFile;
 use crate::file::writer_log::WriterLogs;
@@ -30,7 +35,26 @@ pub struct Neighbours {
     /// Raw files open for writing, by what the container calls them.
     open: Mutex<HashMap<(PathBuf, Vec<u8>), Arc<PosixFile>>>,
     /// Files of the container: they are never raw files.
-    own: Mutex<Vec<Identity>>,
+    own: Arc<Mutex<Vec<Identity>>>,
+}
+
+/// The error of a write to a source in another HDF5 file, where that is not asked for.
+pub(super) fn not_written() -> Error {
+    let reason = "a source of the virtual dataset is in another HDF5 file, which is written only with --external-write and --external-root; or mount that file, and write the source there";
+    Error::refused(libc::EACCES, reason)
+}
+
+/// Opens the file `name` of `directory`, which lies beneath `root`. Errors: `EACCES`, it does not.
+fn host_beneath(root: &ConfinedDir, directory: &Path, name: &OsStr) -> std::io::Result<HostFile> {
+    let outside = |_| std::io::Error::from_raw_os_error(libc::EACCES);
+    let directory = root.directory().descend(directory.strip_prefix(root.path()).map_err(outside)?)?;
+    HostFile::open_in(&directory, name)
+}
+
+/// True if `host` is on a FUSE file system that is mounted beneath `root`.
+fn is_mounted_by_fuse(root: &ConfinedDir, host: &HostFile) -> std::io::Result<bool> {
+    let device = Entry::of(root.directory())?.status.identity.device;
+    Ok(device != host.identity().device && host.reader()?.is_on_fuse()?)
 }
 
 /// Raw files kept open for writing.
@@ -40,7 +64,7 @@ impl Neighbours {
     /// Files beneath `root`, or none.
     pub fn new(root: Option<ConfinedDir>) -> Self {
         let refusal = "other files are not opened (--external=off)";
-        Neighbours { root, refusal, written: false, open: Mutex::default(), own: Mutex::default() }
+        Neighbours { root, refusal, written: false, open: Mutex::default(), own: Arc::default() }
     }
 
     /// No files: the container is in an object store.
@@ -54,9 +78,70 @@ impl Neighbours {
         Neighbours { written, ..self }
     }
 
+    /// The same rules for a container of one of these files. What either writes is its own to sync.
+    #[must_use]
+    pub(super) fn for_other(&self) -> Self {
+        let (root, open, own) = (self.root.as_ref().map(ConfinedDir::again), Mutex::default(), self.own.clone());
+        Neighbours { root, refusal: self.refusal, written: self.written, open, own }
+    }
+
+    /// True if other files beneath the root may be written.
+    pub(super) fn is_written(&self) -> bool {
+        self.written && self.root.is_some()
+    }
+
+    /// Opens the HDF5 file `name` of `directory`, beneath the root, to be written next. Errors:
+    /// `EACCES`, files may not be written, or it lies outside of the root.
+    pub(super) fn host(&self, directory: &Path, name: &OsStr) -> Result<HostFile> {
+        let shown = escaped(Path::new(name));
+        let refuse = |errno, reason| Err(Error::refused(errno, format!("the source file {shown} {reason}")));
+        let Some(root) = self.root.as_ref().filter(|_| self.written) else { return Err(not_written()) };
+        if name.as_bytes().ends_with(SUFFIX.as_bytes()) {
+            return refuse(libc::EPERM, "has the name of a journal".to_owned());
+        }
+        let host = match host_beneath(root, directory, name) {
+            Ok(host) => host,
+            Err(e) => return refuse(errno_of(&e).unwrap_or(libc::EIO), format!("cannot be opened: {e}")),
+        };
+        // In a mount beneath the root, which may be this daemon's, it would wait for itself.
+        match is_mounted_by_fuse(root, &host) {
+            Ok(false) => Ok(host),
+            Ok(true) => refuse(libc::EACCES, "is in a FUSE mount beneath --external-root; name a directory of that mount".to_owned()),
+            Err(e) => refuse(libc::EIO, format!("cannot be opened: {e}")),
+        }
+    }
+
+    /// Why the source file `name`, which a file in `from` names, cannot be written: there is none.
+    pub(super) fn missing_to_write(&self, from: &Path, name: &[u8]) -> Error {
+        let Some(root) = self.root.as_ref().filter(|_| self.written) else { return not_written() };
+        let shown = escaped(Path::new(OsStr::from_bytes(name))).to_string();
+        let path = Path::new(OsStr::from_bytes(name));
+        let last = path.file_name().filter(|_| path.is_absolute()).map(Path::new);
+        let mut error = Error::refused(libc::EACCES, format!("the source file {shown} lies outside of --external-root"));
+        for place in [Some(path), last].into_iter().flatten().filter_map(|p| root.resolve(from, p)) {
+            if let Err(e) = root.open_file(&place) {
+                error = Error::refused(errno_of(&e).unwrap_or(libc::EIO), format!("the source file {shown} cannot be opened: {e}"));
+            }
+        }
+        error
+    }
+
+    /// `file`, opened as `name` of `directory`, as it is after an interrupted commit. Writes
+    /// nothing. `None`: there is none.
+    fn committed(&self, file: PosixFile, directory: &Path, name: &OsStr) -> Option<Arc<dyn FileDriver>> {
+        let host = host_beneath(self.root.as_ref()?, directory, name).ok()?;
+        if file.status().ok()?.identity != host.identity() {
+            return None;
+        }
+        recover::committed(file, &host).ok()
+    }
+
     /// The file `identity` is one of the container, and no raw file that may be written.
     pub fn own(&self, identity: Identity) {
-        self.own.lock().push(identity);
+        let mut own = self.own.lock();
+        if !own.contains(&identity) {
+            own.push(identity);
+        }
     }
 
     /// True when bytes were written that are not durable yet.
@@ -205,6 +290,20 @@ impl RawFiles for RawNeighbours {
 }
 
 impl NativeConnector {
+    /// Opens `driver`, which is `name` of `directory`, as a file beside the mounted one: as it is
+    /// after a commit that was interrupted.
+    pub(super) fn open_beside(&self, driver: PosixFile, directory: PathBuf, name: &OsStr) -> Result<HdfFile> {
+        let again = driver.again().map_err(|e| Error::io("open", Address(0), &e))?;
+        let writers = self.options.neighbours.writers_beside(&driver)?;
+        let opened = HdfFile::open(Arc::new(driver), 0, directory.clone()).or_else(|e| {
+            match self.options.neighbours.committed(again, &directory, name) {
+                Some(committed) => HdfFile::open(committed, 0, directory),
+                None => Err(e),
+            }
+        });
+        Ok(opened?.named(name).beside(writers))
+    }
+
     /// Errors: `EACCES`, a new dataset in `file` may not have its elements there.
     pub(super) fn check_elsewhere(&self, file: &HdfFile, elsewhere: &Elsewhere) -> Result<()> {
         match elsewhere {

@@ -74,6 +74,22 @@ impl HdfFile {
         HdfFile { writers, ..self }
     }
 
+    /// The file `known` with the bytes of `own`, which is the same file of another container.
+    pub fn view(own: &HdfFile, known: &HdfFile) -> HdfFile {
+        HdfFile {
+            index: known.index,
+            store: own.store.clone(),
+            shared: own.shared.clone(),
+            root: own.root,
+            identity: own.identity,
+            stamp: own.stamp,
+            directory: known.directory.clone(),
+            name: known.name.clone(),
+            writers: known.writers.clone(),
+            log: RwLock::default(),
+        }
+    }
+
     /// The file that `store` reads, whose superblock extension is not used.
     pub fn without_extension(mut store: Store, directory: PathBuf, status: &Status) -> HdfFile {
         store.set_unfilter(Arc::new(unfilter));

@@ -60,7 +60,7 @@ pub fn elements(connector: &NativeConnector, id: ObjectId) -> Result<Value> {
         check_mapped(d, "variable-length elements of a virtual dataset as JSON")?;
         let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
         let bytes = vec![0; usize::try_from(d.bytes.size).map_err(too_large)?];
-        value(connector, d, reader, 0, d.space.shape(), bytes)
+        value(connector, (id, d), reader, 0, d.space.shape(), bytes)
     })
 }
 
@@ -72,10 +72,11 @@ fn check_mapped(d: &Dataset, detail: &'static str) -> Result<()> {
     }
 }
 
-/// An attempt to read elements from byte `offset` into `bytes`, all of which the dataset has.
+/// An attempt to read elements of the dataset `id`, opened as `d`, from byte `offset` into `bytes`,
+/// all of which it has.
 fn value<'a>(
     connector: &NativeConnector,
-    d: &'a Dataset,
+    (id, d): (ObjectId, &'a Dataset),
     reader: Reader<'a>,
     offset: u64,
     shape: Shape,
@@ -84,7 +85,7 @@ fn value<'a>(
     if let Some(undecoded) = reader.fill(&d.bytes, offset, &mut bytes)? {
         return Ok(ControlFlow::Continue(undecoded));
     }
-    Ok(ControlFlow::Break(Value { datatype: d.datatype.clone(), committed: false, shape, bytes, parts: connector.parts(d.id.file)? }))
+    Ok(ControlFlow::Break(Value { datatype: d.datatype.clone(), committed: false, shape, bytes, parts: connector.parts(id.file)? }))
 }
 
 /// Elements of the dataset `id` that follow one another.
@@ -95,7 +96,7 @@ pub fn elements_in(connector: &NativeConnector, id: ObjectId, elements: Range<u6
         if range.end as u64 > d.bytes.size {
             return Err(Error::refused(libc::EIO, "the dataset has fewer elements than it had"));
         }
-        value(connector, d, reader, range.start as u64, list_of(&elements), vec![0; range.len()])
+        value(connector, (id, d), reader, range.start as u64, list_of(&elements), vec![0; range.len()])
     })
 }
 

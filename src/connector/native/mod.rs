@@ -181,8 +181,7 @@ impl NativeConnector {
             return Ok(f);
         }
         // Opened without the lock; if another thread was faster, its file is the one.
-        let writers = self.options.neighbours.writers_beside(&driver)?;
-        let opened = HdfFile::open(Arc::new(driver), 0, directory)?.named(name).beside(writers);
+        let opened = self.open_beside(driver, directory, name)?;
         let mut files = self.files.write();
         if let Some(f) = known(&files) {
             return Ok(f);
@@ -271,9 +270,10 @@ impl Connector for NativeConnector {
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
         let access = self.access();
         // It must be there when it is opened; what it is is looked up at each call. A virtual one
-        // of another file may have its sources in this one.
+        // of another file may have its sources in this one, and other files may be written.
         let is_written = self.editing.is_some() || self.log_writer.get().is_some();
-        if is_written && (access.dataset(id)?.is_virtual() || id.file == 0) {
+        let is_virtual = || Ok(self.written_elsewhere(id).is_none() && access.dataset(id)?.is_virtual());
+        if is_written && (is_virtual()? || id.file == 0 || self.options.neighbours.is_written()) {
             return Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }));
         }
         access.form_of(id, form)
@@ -285,7 +285,11 @@ impl Connector for NativeConnector {
     }
 
     fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
-        info::dataset(&self.access(), id)
+        let access = self.access();
+        match self.written_elsewhere(id) {
+            Some((other, there)) => Ok(DatasetInfo { parts: self.parts(id.file)?, ..Connector::dataset(&*other, there)? }),
+            None => info::dataset(&access, id),
+        }
     }
 
     fn elsewhere(&self, id: ObjectId) -> Result<Option<Elsewhere>> {
@@ -319,6 +323,9 @@ impl Connector for NativeConnector {
 
     fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
         let access = self.access();
+        if let Some((other, id)) = self.written_elsewhere(id) {
+            return other.defined(id, first, end);
+        }
         let d = &access.dataset(id)?.dataset;
         let defined = d.layout().definition().map(|known| known.defined(&d.bytes, &self.options.environment, first, end));
         defined.transpose()

@@ -8,7 +8,7 @@ use super::variable::VariableContent;
 use super::virtual_::NativeSurroundings;
 use crate::base::locks::Mutex;
 use crate::base::{Error, Result, limits};
-use crate::connector::{Content, Form, ObjectId};
+use crate::connector::{Connector, Content, Form, ObjectId};
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -145,7 +145,10 @@ impl Access<'_> {
 
     /// The bytes of the dataset `id` as they are now.
     pub(super) fn form_of(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
-        Ok(self.dataset(id)?.form(form))
+        match self.connector.written_elsewhere(id) {
+            Some((other, there)) => other.content(there, form),
+            None => Ok(self.dataset(id)?.form(form)),
+        }
     }
 
     /// The bytes of the dataset `id`, which is likely to be used once, of a container that does not

@@ -232,7 +232,7 @@ pub fn open_for_reading(host: &HostFile) -> Result<Arc<dyn FileDriver>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::base::checksum::lookup3;
     use crate::connector::native::NativeConnector;
@@ -254,17 +254,19 @@ mod tests {
         }
     }
 
-    /// The file `whole` after a commit that stopped when the file was marked, and the journal.
-    fn interrupted(whole: &[u8]) -> (Vec<u8>, Journal) {
+    /// The file `whole` and a sector after a commit that stopped when the file was marked, and the
+    /// journal.
+    pub fn interrupted(whole: &[u8]) -> (Vec<u8>, Journal) {
         let mut image = whole.to_vec();
-        image.resize(1024, 0);
+        let last = image.len().next_multiple_of(512) as u64;
+        image.resize(last as usize + 512, 0);
         let mut superblock = superblock(&image);
-        superblock.eof = Address(1024);
+        superblock.eof = Address(last + 512);
         let settled = [superblock.encode().unwrap(), image[48..512].to_vec()].concat();
         let marked = [superblock.marked(99).encode().unwrap(), image[48..512].to_vec()].concat();
         image[..512].copy_from_slice(&marked);
         let owner = Identity { device: 1, inode: 2 };
-        (image, Journal { owner, nonce: 99, root: 0, marked, settled, records: vec![(512, vec![7; 512])], free_record: None })
+        (image, Journal { owner, nonce: 99, root: 0, marked, settled, records: vec![(last, vec![7; 512])], free_record: None })
     }
 
     fn superblock(bytes: &[u8]) -> Superblock {
@@ -300,7 +302,7 @@ mod tests {
     }
 
     /// Like a journal that only its owner may write.
-    fn write_private(path: &Path, bytes: &[u8]) {
+    pub fn write_private(path: &Path, bytes: &[u8]) {
         let _ = std::fs::remove_file(path);
         std::fs::write(path, bytes).unwrap();
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();

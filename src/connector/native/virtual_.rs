@@ -10,7 +10,7 @@ use super::{NativeConnector, OpenDataset};
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
-use crate::dataset::environment::RawFiles;
+use crate::dataset::environment::{Environment, RawFiles};
 use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener};
 use crate::dataset::layout::{Anchor, SourceReads, Surroundings};
 use crate::format::message::dataspace::Dataspace;
@@ -21,6 +21,8 @@ use std::sync::{Arc, Weak};
 
 /// Sources of one virtual dataset kept open.
 const SOURCES_KEPT: usize = 4096;
+/// Files with sources, in errors.
+pub(super) const SOURCE_FILE: &str = "source file of a virtual dataset";
 /// What a read of a source costs beside its bytes, as bytes.
 const SOURCE_READ: u64 = 64;
 
@@ -98,8 +100,10 @@ impl SourceOpener for Opener {
         }
         let access = Access::of_caller(&connector);
         let Some(id) = self.find(&access, file, dataset)? else { return Ok(None) };
-        let dataset = access.dataset_at(id, self.depth)?;
-        let source: Arc<dyn Source> = Arc::new(DatasetSource { dataset, environment: connector.environment() });
+        let source = match connector.source_elsewhere(id) {
+            Some(source) => source?,
+            None => Arc::new(DatasetSource { dataset: access.dataset_at(id, self.depth)?, environment: connector.environment() }),
+        };
         let mut kept = self.opened.lock();
         let opened = kept.of(generation);
         if opened.len() >= SOURCES_KEPT {
@@ -107,6 +111,15 @@ impl SourceOpener for Opener {
         }
         opened.insert(name, source.clone());
         Ok(Some(source))
+    }
+
+    fn missing(&self, file: &[u8], dataset: &[u8]) -> Error {
+        let opened = self.connector.upgrade().filter(|_| file != b".").map(|c| c.neighbour(&self.file, file, SOURCE_FILE));
+        if let Some(Err(e @ Error::Missing { .. })) = opened {
+            return e;
+        }
+        let name = format!("{}:{}", String::from_utf8_lossy(file), String::from_utf8_lossy(dataset));
+        Error::Missing { what: "virtual dataset source", name, reason: "the file has no such dataset".into() }
     }
 }
 
@@ -130,9 +143,20 @@ impl Opener {
     }
 }
 
+/// Fills `buf` with bytes of `dataset` from `byte_offset` on, as those of a source.
+pub(super) fn read_source(dataset: &Dataset, env: &Environment, reads: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
+    reads.spend((buf.len() as u64).saturating_add(SOURCE_READ))?;
+    let bytes = &dataset.bytes;
+    if buf.len() as u64 > bytes.size.saturating_sub(byte_offset) {
+        let header = dataset.object.header.address;
+        return Err(Error::corrupt("virtual dataset source", header, "it is shorter than its extent"));
+    }
+    bytes.layout.read_as_source(bytes, env, reads, byte_offset, buf)
+}
+
 struct DatasetSource {
     dataset: Arc<OpenDataset>,
-    environment: Arc<crate::dataset::environment::Environment>,
+    environment: Arc<Environment>,
 }
 
 impl DatasetSource {
@@ -166,12 +190,6 @@ impl Source for DatasetSource {
     }
 
     fn read(&self, reads: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
-        reads.spend((buf.len() as u64).saturating_add(SOURCE_READ))?;
-        let bytes = &self.inner().bytes;
-        if buf.len() as u64 > bytes.size.saturating_sub(byte_offset) {
-            let header = self.inner().object.header.address;
-            return Err(Error::corrupt("virtual dataset source", header, "it is shorter than its extent"));
-        }
-        bytes.layout.read_as_source(bytes, &self.environment, reads, byte_offset, buf)
+        read_source(self.inner(), &self.environment, reads, byte_offset, buf)
     }
 }

@@ -3,7 +3,7 @@
 use super::super::NativeConnector;
 use super::super::dataset::Dataset;
 use crate::base::{Error, Result};
-use crate::connector::{Content, Form, ObjectId};
+use crate::connector::{Connector, Content, Form, ObjectId};
 use crate::dataset::layout::{BackgroundTurn, Seek};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
@@ -106,6 +106,9 @@ impl Content for CurrentContent {
     fn read_ahead(&self, at: u64, from: u64) -> u64 {
         let Some(connector) = self.connector.upgrade() else { return from };
         let access = connector.access();
+        if let Some((other, id)) = connector.written_elsewhere(self.id) {
+            return other.content(id, self.form).map_or(from, |content| content.read_ahead(at, from));
+        }
         let Ok(open) = access.dataset(self.id) else { return from };
         let dataset = &open.dataset;
         if dataset.datatype.contains_vlen() {

@@ -100,7 +100,7 @@ impl Change<'_> {
         let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
         if d.layout().mapped().is_some() {
-            return if end > d.bytes.size { self.resize(&d, end) } else { self.write_through(&d, offset, bytes) };
+            return if end > d.bytes.size { self.resize(&d, end) } else { self.write_through(&d, &[(offset, bytes)], None) };
         }
         if self.write_small(&d, offset, bytes)? {
             return Ok(());

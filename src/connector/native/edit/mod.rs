@@ -42,8 +42,13 @@ mod named_types;
 mod names;
 mod new_file;
 mod object_state;
+mod only_writer;
 mod open;
 mod operations;
+mod other_files;
+#[cfg(test)]
+mod other_files_tests;
+mod other_source;
 mod pending;
 mod prepare;
 #[cfg(test)]
@@ -73,6 +78,7 @@ mod swmr_tests;
 mod through;
 #[cfg(test)]
 mod times_tests;
+mod write_across;
 mod write_errors;
 #[cfg(test)]
 mod write_errors_tests;
@@ -131,6 +137,10 @@ pub struct Editing {
     compaction: log_compact::IdleCompaction,
     /// Sources that were written through virtual datasets.
     written_through: through::WrittenThrough,
+    /// Other files that are written through virtual datasets.
+    others: other_files::OtherFiles,
+    /// No other container of this process writes the file.
+    only_writer: OnceLock<only_writer::OnlyWriter>,
     /// The permitted changes, if this is a SWMR writer.
     pub(super) swmr: OnceLock<Restricted>,
 }

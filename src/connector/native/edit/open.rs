@@ -6,6 +6,7 @@ use super::super::object::Object;
 use super::super::recover::end_killed_swmr_writer;
 use super::super::{NativeConnector, Options};
 use super::Editing;
+use super::only_writer::OnlyWriter;
 use crate::base::{Address, Error, Result};
 use crate::file::host_file::HostFile;
 use crate::file::journal_path::JournalPath;
@@ -24,9 +25,12 @@ impl NativeConnector {
     /// Opens `file`, which [`open_to_change`](super::super::open_to_change) opened as `host`, for
     /// reading and writing.
     pub fn open_writable(host: &HostFile, file: PosixFile, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
+        let only_writer = OnlyWriter::claim(host.identity())?;
         end_killed_swmr_writer(host, &file)?;
         let place = JournalPath::new(host).map_err(|e| Error::io("open", Address(0), &e))?;
-        Self::writable_over(Arc::new(file), Box::new(place), directory, options)
+        let connector = Self::writable_over(Arc::new(file), Box::new(place), directory, options)?;
+        let _ = connector.editing()?.only_writer.set(only_writer);
+        Ok(connector)
     }
 
     /// Opens `driver`, whose journal is at `place`, for reading and writing.

@@ -20,6 +20,9 @@ impl Edit for NativeConnector {
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
+        if self.leads_elsewhere(id)? {
+            return self.write_across(id, &[(offset, bytes)]);
+        }
         self.admit_write()?;
         self.suit_chunks(id, offset, bytes.len() as u64)?;
         self.operate(&[id], |c| c.write(id, form, offset, bytes))
@@ -105,6 +108,9 @@ impl Edit for NativeConnector {
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        if self.leads_elsewhere(id)? {
+            return self.zero_across(id, offset..offset.saturating_add(len));
+        }
         self.in_steps(id, &|c, at| c.zero(id, offset..offset.saturating_add(len), at, false))
     }
 
@@ -244,6 +250,7 @@ impl Edit for NativeConnector {
             return;
         }
         e.forget_written_through(id);
+        self.close_idle_others(false);
         e.objects.change_pending(id, |p| {
             p.refused = None;
             p.newlines = None;
@@ -272,6 +279,27 @@ impl Edit for NativeConnector {
     }
 
     fn commit(&self) -> Result<()> {
+        self.commit_others();
+        let done = self.commit_own();
+        self.close_idle_others(true);
+        done
+    }
+
+    fn awaits_descriptions(&self) -> bool {
+        self.has_unstored_new_file()
+    }
+
+    fn close(&self) -> Result<()> {
+        let others = self.close_others();
+        self.compact_to_close();
+        self.commit_all(true)?;
+        self.editing()?.unreported_write_error().and(others)
+    }
+}
+
+impl NativeConnector {
+    /// Makes all changes of the mounted file durable.
+    fn commit_own(&self) -> Result<()> {
         if self.file(0)?.store.transaction()?.has_failed() {
             return Err(Error::refused(libc::EIO, "an earlier commit failed: what was written since the one before it is lost"));
         }
@@ -281,15 +309,5 @@ impl Edit for NativeConnector {
             return Ok(());
         }
         self.commit_shared()
-    }
-
-    fn awaits_descriptions(&self) -> bool {
-        self.has_unstored_new_file()
-    }
-
-    fn close(&self) -> Result<()> {
-        self.compact_to_close();
-        self.commit_all(true)?;
-        self.editing()?.unreported_write_error()
     }
 }

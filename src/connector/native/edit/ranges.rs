@@ -257,6 +257,9 @@ impl edit::CopyRange for NativeConnector {
         if self.holds_references(to.0)? {
             return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are written one by one"));
         }
+        if self.leads_elsewhere(to.0)? {
+            return Err(Error::refused(libc::EOPNOTSUPP, "elements of other files are written one by one"));
+        }
         self.suit_copy(from, to, len);
         self.copy_steps(from, to, len)
     }

@@ -55,6 +55,9 @@ impl NativeConnector {
         let mut left = if self.editing.is_some() { DECODES_MAX } else { 0 };
         loop {
             let access = self.access();
+            if let Some((other, there)) = self.written_elsewhere(id) {
+                return other.reading(there, read);
+            }
             let open = access.dataset(id)?;
             let undecoded = match read(&open.dataset, Reader { env, decodes: left == 0 })? {
                 ControlFlow::Break(read) => return Ok(read),

@@ -24,9 +24,18 @@ impl NativeConnector {
             let n = some.iter().fold(0u64, |n, r| n.saturating_add(r.end.saturating_sub(r.start)));
             let parts = usize::try_from(n).ok().and_then(|n| rest.split_at_checked(n));
             let (part, more) = parts.ok_or_else(|| invalid("fewer bytes than the ranges have"))?;
+            rest = more;
+            if self.leads_elsewhere(id)? {
+                let mut parts = Vec::with_capacity(some.len());
+                each_range(some, part, &mut |offset, bytes| {
+                    parts.push((offset, bytes));
+                    Ok(())
+                })?;
+                self.write_across(id, &parts)?;
+                continue;
+            }
             self.admit_write()?;
             self.operate(&[id], |c| c.write_ranges(id, some, part))?;
-            rest = more;
         }
         Ok(())
     }

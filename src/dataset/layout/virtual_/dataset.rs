@@ -19,6 +19,12 @@ pub(crate) trait SourceOpener {
     /// names. `None` if the file or the dataset does not exist. Called often: implementations
     /// should cache.
     fn open(&self, file: &[u8], dataset: &[u8]) -> Result<Option<Arc<dyn Source>>>;
+
+    /// The error of a request that needs a source which [`SourceOpener::open`] did not find.
+    fn missing(&self, file: &[u8], dataset: &[u8]) -> Error {
+        let name = format!("{}:{}", String::from_utf8_lossy(file), String::from_utf8_lossy(dataset));
+        Error::Missing { what: "virtual dataset source", name, reason: "no such file or dataset".into() }
+    }
 }
 
 /// Number of a file of the container, and the address of an object header in it.

@@ -11,10 +11,10 @@
 use super::convert::Gather;
 use super::dataset::{Segment, Source, SourceOpener, VirtualDataset};
 use super::mapping::{Kind, Mapping, STRUCTURE, corrupt};
+use crate::base::Result;
 use crate::base::budget::Budget;
 use crate::base::selection::Selection;
 use crate::base::view::View;
-use crate::base::{Error, Result};
 use crate::dataset::layout::source_reads::SourceReads;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ const OVERLAP_MAX: u64 = 256;
 /// Handling of a missing source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingPolicy {
-    /// Reads that need the source fail with [`Error::Missing`].
+    /// Reads that need the source fail with the error of [`SourceOpener::missing`].
     Error,
     /// Reads return fill values, as in libhdf5.
     Fill,
@@ -169,9 +169,7 @@ impl Request<'_> {
         }
         let source = self.opener.open(&key.0, &key.1)?;
         if source.is_none() && self.missing == MissingPolicy::Error {
-            let (file, dataset) = (String::from_utf8_lossy(&key.0), String::from_utf8_lossy(&key.1));
-            let name = format!("{file}:{dataset}");
-            return Err(Error::Missing { what: "virtual dataset source", name, reason: "no such file or dataset".into() });
+            return Err(self.opener.missing(&key.0, &key.1));
         }
         self.opened.insert(key, source.clone());
         Ok(source)
