@@ -291,8 +291,8 @@ impl Store {
         if n == buf.len() { Ok(()) } else { Err(Error::past_end("raw data", address, buf.len() as u64, n as u64)) }
     }
 
-    /// [`Store::read_raw`] of bytes that the memory of the host has. False: a disk must be read, and
-    /// `buf` is undefined.
+    /// [`Store::read_raw`] of bytes that the memory of the host has. False: a disk must be read,
+    /// and `buf` is undefined.
     pub fn read_raw_in_memory(&self, address: Address, buf: &mut [u8]) -> Result<bool> {
         let offset = self.offset(address, "raw data")?;
         if self.transaction.is_some() {

@@ -1,12 +1,12 @@
 //! Virtual datasets: sources opened beneath the allowed directory, kept, read through the same
 //! cache.
 
+use super::NativeConnector;
 use super::access::Access;
 use super::dataset::Dataset;
 use super::external;
 use super::file::HdfFile;
 use super::object::Object;
-use super::{NativeConnector, OpenDataset};
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
@@ -98,7 +98,7 @@ impl SourceOpener for Opener {
         }
         let access = Access::of_caller(&connector);
         let Some(id) = self.find(&access, file, dataset)? else { return Ok(None) };
-        let dataset = access.dataset_at(id, self.depth)?;
+        let dataset = access.dataset_at(id, self.depth)?.dataset.clone();
         let source: Arc<dyn Source> = Arc::new(DatasetSource { dataset, environment: connector.environment() });
         let mut kept = self.opened.lock();
         let opened = kept.of(generation);
@@ -131,13 +131,13 @@ impl Opener {
 }
 
 struct DatasetSource {
-    dataset: Arc<OpenDataset>,
+    dataset: Arc<Dataset>,
     environment: Arc<crate::dataset::environment::Environment>,
 }
 
 impl DatasetSource {
     fn inner(&self) -> &Dataset {
-        &self.dataset.dataset
+        &self.dataset
     }
 }
 
