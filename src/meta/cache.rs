@@ -282,7 +282,10 @@ mod tests {
         let get = |a: u64| cache.get_or_load_on_probation(Address(a), None, || (Ok((a, 100)), None)).unwrap();
         let loaded = |a: u64| {
             let mut loaded = false;
-            cache.get_or_load_on_probation(Address(a), None, || (loaded = true, (Ok((a, 100)), None)).1).map(|v| assert_eq!(*v, a)).unwrap();
+            cache
+                .get_or_load_on_probation(Address(a), None, || (loaded = true, (Ok((a, 100)), None)).1)
+                .map(|v| assert_eq!(*v, a))
+                .unwrap();
             loaded
         };
         for _ in 0..=PROMOTE_AFTER_HITS {

@@ -150,15 +150,15 @@ impl NativeConnector {
     fn store_rest(&self, close: bool, held: HeldWriters<'_>) -> Result<Stored<'_>> {
         let change = self.change(&[])?;
         drop(held);
-        change.lead_references(close);
-        change.lead_elements(close);
-        change.lead_types(close);
-        change.order_links(close);
-        change.lead_fill_values(close);
+        change.attributes().lead_references(close);
+        change.references().lead_elements(close);
+        change.attributes().lead_types(close);
+        change.names().order_links(close);
+        change.attributes().lead_fill_values(close);
         let store = change.store()?;
         let flush = || {
-            let state = change.flush_log_to_commit(close && change.editing.begun.load(Ordering::Acquire))?;
-            change.flush_all().map(|()| state)
+            let state = change.log().flush_log_to_commit(close && change.editing.begun.load(Ordering::Acquire))?;
+            change.dirty_chunks().flush_all().map(|()| state)
         };
         let mut logged = flush();
         // With dirty chunks in memory, publishing would leave zeros in their place. Without any,

@@ -159,7 +159,7 @@ impl NativeConnector {
         for (n, chunks) in by_dataset(chunks) {
             let dirty = &self.options.environment.dirty;
             let there: Chosen = chunks.into_iter().filter(|(key, chunk)| dirty.contains(*key, chunk)).collect();
-            change.flush_or_drop(id_of(n), &there)?;
+            change.dirty_chunks().flush_or_drop(id_of(n), &there)?;
         }
         Ok(())
     }
@@ -210,7 +210,7 @@ impl NativeConnector {
                 // A damaged dataset fails again in `store_exclusively`.
                 let Ok(d) = &dataset else { continue };
                 let encoded = d.dataset.layout().write_back().map_or_else(|| Ok(Vec::new()), |w| w.encode(env, &batch));
-                match encoded.and_then(|encoded| self.change(&[id])?.enter_encoded(id, encoded)) {
+                match encoded.and_then(|encoded| self.change(&[id])?.dirty_chunks().enter_encoded(id, encoded)) {
                     Ok(n) => entered = entered.saturating_add(n),
                     Err(e) if is_of_object(&e) => {
                         self.store_exclusively(batch)?;

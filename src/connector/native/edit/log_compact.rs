@@ -142,7 +142,7 @@ impl NativeConnector {
         let change = self.change(&[])?;
         // There is a log dataset also if nothing is moved: numbers of log datasets are not used
         // again.
-        change.add_log(&log, LogRoom::Reserved(room_for(survey.live())), LogFlush::Early)?;
+        change.log().add_log(&log, LogRoom::Reserved(room_for(survey.live())), LogFlush::Early)?;
         Ok(Some(compaction))
     }
 
@@ -196,17 +196,17 @@ impl NativeConnector {
         })?;
         let change = self.change(&[])?;
         // What changed since is in memory.
-        change.flush_log(LogFlush::Early)?;
+        change.log().flush_log(LogFlush::Early)?;
         // Datasets that are open without a name have entries too.
         let keep = (!self.editing()?.objects.has_nameless()).then_some(&keep);
         let unused = if keep.is_some() { log.unused(last, &used)? } else { Vec::new() };
         let freed = unused.iter().map(|(_, log)| log.len).fold(0, u64::saturating_add);
         change.atomically(|| {
             // Closed: the unused end of the last log dataset is freed, too.
-            let state = change.write_index(&log, true, keep)?;
-            let group = change.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
+            let state = change.log().write_index(&log, true, keep)?;
+            let group = change.log().log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
             for (number, _) in &unused {
-                change.unlink(group, &record_log::log_name(*number), false)?;
+                change.names().unlink(group, &record_log::log_name(*number), false)?;
             }
             log.remove_logs(&unused);
             Ok(state)
@@ -358,7 +358,7 @@ impl EditLog for NativeConnector {
         self.commit_all(false)?;
         let change = self.change(&[])?;
         log.forget_index()?;
-        change.atomically(|| change.write_index(&log, false, None))?;
+        change.atomically(|| change.log().write_index(&log, false, None))?;
         drop(change);
         self.commit_all(false)
     }

@@ -50,7 +50,7 @@ impl NativeConnector {
         self.move_all()?;
         if !ids.is_empty() {
             let change = self.change(&[])?;
-            change.atomically(|| change.note_joined(&ids))?;
+            change.atomically(|| change.log().note_joined(&ids))?;
         }
         self.commit_all(false)?;
         // The log is read again, without the run files.

@@ -12,6 +12,7 @@ mod bounds_check_tests;
 mod bounds_tests;
 pub(super) mod bytes_file;
 mod change;
+mod change_parts;
 mod comments;
 mod commit;
 mod current_content;
@@ -199,7 +200,7 @@ impl Drop for Rollback<'_> {
             log.end(self.kept);
         }
         if !self.kept {
-            self.change.forget_new_log();
+            self.change.log().forget_new_log();
             // The first change of the file was rolled back, too.
             self.store.set_image(!self.begun);
             self.change.connector.forget_all();
@@ -260,8 +261,8 @@ impl NativeConnector {
     /// that `f` leaves are dropped when it fails.
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
         let change = self.change(&[id])?;
-        change.flush_dataset(id)?;
-        change.flush_log(flush::LogFlush::Early)?;
+        change.dirty_chunks().flush_dataset(id)?;
+        change.log().flush_log(flush::LogFlush::Early)?;
         let result = change.atomically_reserved(|| f(&change));
         if result.is_err() {
             self.options.environment.forget(key(id));

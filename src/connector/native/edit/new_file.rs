@@ -2,6 +2,7 @@
 
 use super::super::access::Access;
 use super::super::dataset::{Dataset, id_of, key};
+use super::change_parts::DataChange;
 use super::data::replace_message;
 use super::relayout::Elements;
 use super::{Change, NativeConnector};
@@ -110,14 +111,14 @@ impl NativeConnector {
         let next = |c: &Change<'_>, d: &Dataset| wanted(&c.access, d).filter(|_| adapts(d));
         let is_done = self.operate(&[id], |c| {
             let d = c.dataset(id)?;
-            next(c, &d).map_or(Ok(true), |chunk| c.enlarge_dirty_chunks(&d, chunk))
+            next(c, &d).map_or(Ok(true), |chunk| c.data().enlarge_dirty_chunks(&d, chunk))
         })?;
         if is_done {
             return Ok(());
         }
         self.operate_flushed(id, |c| {
             let d = c.dataset(id)?;
-            next(c, &d).map_or(Ok(()), |chunk| c.enlarge_chunks(&d, chunk))
+            next(c, &d).map_or(Ok(()), |chunk| c.data().enlarge_chunks(&d, chunk))
         })
     }
 }
@@ -151,7 +152,7 @@ fn larger(d: &Dataset, offset: u64, len: u64) -> Option<u64> {
     (wanted > chunk).then_some(wanted)
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// Writes the first bytes of a small file: the chunk, the index, and size and layout by one
     /// change of the header. A dirty chunk stored later would cost as much as creating the file.
     /// False: `d` is not an empty small file, or does not remain small.
@@ -161,19 +162,19 @@ impl Change<'_> {
             return Ok(false);
         }
         let space = Dataspace { dims: vec![end], ..d.space.clone() };
-        let Some(layout) = d.layout().write_first(&self.operation(d, &space), offset, bytes)? else { return Ok(false) };
+        let Some(layout) = d.layout().write_first(&self.change.operation(d, &space), offset, bytes)? else { return Ok(false) };
         let store = &d.bytes.store;
         shared_messages_edit::forget(store, d.id.address)?;
-        let mut header = self.header(d.id)?;
+        let mut header = self.change.header(d.id)?;
         replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
         replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(store.ctx())?)?;
         header.write(store)?;
-        self.changed(d.id);
+        self.change.changed(d.id);
         Ok(true)
     }
 
     fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
-        self.relayout(d, &in_chunks(d, chunk), false, Elements::Kept { newlines: Newlines::default() })
+        self.change.layout().relayout(d, &in_chunks(d, chunk), false, Elements::Kept { newlines: Newlines::default() })
     }
 
     /// Enlarges the chunks of a file of which none is stored; none is stored for it. False: some
@@ -183,14 +184,14 @@ impl Change<'_> {
             return Ok(false);
         }
         self.check_bounds(d)?;
-        let (store, env) = (self.store()?, &self.connector.options.environment);
+        let (store, env) = (self.change.store()?, &self.change.connector.options.environment);
         let (messages, old_chunk) =
             (dataset_messages(store.ctx(), store.superblock().version, &in_chunks(d, chunk))?, chunk_of(d).unwrap_or(1));
         let dirty = env.dirty.of(key(d.id));
-        self.set_messages(d.id, messages, false)?;
+        self.change.layout().set_messages(d.id, messages, false)?;
         env.forget(key(d.id));
-        self.changed(d.id);
-        self.delete_storage(d)?;
+        self.change.changed(d.id);
+        self.change.delete_storage(d)?;
         for (number, part) in dirty {
             let start = number.chunk.saturating_mul(old_chunk);
             let mut bytes = vec![0u8; usize::try_from(part.len().min(d.bytes.size.saturating_sub(start))).unwrap_or(0)];

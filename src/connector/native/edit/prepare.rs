@@ -16,8 +16,9 @@
 
 use super::super::dataset::{Dataset, key};
 use super::attributes::Values;
+use super::change_parts::LayoutChange;
 use super::relayout::{KINDS, bound_copy, bound_holes};
-use super::{Change, NativeConnector, now};
+use super::{NativeConnector, now};
 use crate::base::datatype::Datatype;
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::locks::Mutex;
@@ -97,10 +98,10 @@ impl Preparations {
     }
 }
 
-impl Change<'_> {
+impl LayoutChange<'_> {
     /// The creation that `spec` makes of the dataset, if it is prepared.
     fn preparable(&self, id: ObjectId, spec: &DatasetSpec) -> Result<Option<(Arc<Dataset>, Creation)>> {
-        let (store, d) = (self.store()?, self.dataset(id)?);
+        let (store, d) = (self.change.store()?, self.change.dataset(id)?);
         let plain = |t: &crate::base::datatype::Datatype| !t.contains_vlen() && !t.contains_reference();
         if !plain(&d.datatype) || spec.dtype.as_ref().is_some_and(|t| !plain(t)) || d.bytes.size < PREPARED_MIN_BYTES {
             return Ok(None);
@@ -109,35 +110,35 @@ impl Change<'_> {
         if self.is_wish(&d, &spec) {
             return Ok(None);
         }
-        let creation = plan(&d.now()?, &spec, &mut Values::new(self, &store))?;
+        let creation = plan(&d.now()?, &spec, &mut Values::new(self.change, &store))?;
         if self.is_maximum(&d, &spec, &creation)? {
             return Ok(None);
         }
         // A log of the released log VOL gives an ID to the dataset itself.
-        let is_released = self.access.written_log().is_some_and(|log| log.is_released());
+        let is_released = self.change.access.written_log().is_some_and(|log| log.is_released());
         if is_released && (creation.layout.kind.records().is_some() || d.layout().for_copy().kind.records().is_some()) {
             return Ok(None);
         }
-        self.check_bounds(&d)?;
+        self.change.data().check_bounds(&d)?;
         bound_copy(&d)?;
         Ok(Some((d, creation)))
     }
 
     /// Creates the copy.
     fn begin_preparation(&self, id: ObjectId, d: &Dataset, creation: Creation) -> Result<Arc<Preparation>> {
-        let of_new_file = self.editing.objects.usage(id).is_new_file && d.datatype == Datatype::byte();
-        let (spacer, copy) = self.atomically(|| {
+        let of_new_file = self.change.editing.objects.usage(id).is_new_file && d.datatype == Datatype::byte();
+        let (spacer, copy) = self.change.atomically(|| {
             let spacer = if of_new_file { self.spacer(d, &creation)? } else { None };
-            let copy = ObjectId { address: self.new_dataset(&creation, now())?, ..id };
-            self.connector.options.environment.forget(key(copy));
-            self.changed(copy);
-            self.set_anchor(copy, &creation, true)?;
-            if self.dataset(copy)?.bytes.fill != d.bytes.fill {
+            let copy = ObjectId { address: self.change.objects().new_dataset(&creation, now())?, ..id };
+            self.change.connector.options.environment.forget(key(copy));
+            self.change.changed(copy);
+            self.change.log().set_anchor(copy, &creation, true)?;
+            if self.change.dataset(copy)?.bytes.fill != d.bytes.fill {
                 bound_holes(d)?;
             }
             Ok((spacer, copy))
         })?;
-        self.editing.objects.use_object(copy, |usage| usage.is_nameless = true);
+        self.change.editing.objects.use_object(copy, |usage| usage.is_nameless = true);
         let preparation = Arc::new(Preparation {
             copy,
             creation,
@@ -149,14 +150,14 @@ impl Change<'_> {
             done: AtomicU64::new(0),
             total: d.bytes.size,
         });
-        self.editing.preparations.0.lock().insert(id, preparation.clone());
+        self.change.editing.preparations.0.lock().insert(id, preparation.clone());
         Ok(preparation)
     }
 
     /// Reserves space behind the bytes of a new file, so that the copy fits before itself when they
     /// are gone: not all of them may have been stored.
     fn spacer(&self, d: &Dataset, creation: &Creation) -> Result<Option<(Address, u64)>> {
-        let (store, stored) = (self.store()?, d.layout().stored_volume(&d.bytes)?.bytes);
+        let (store, stored) = (self.change.store()?, d.layout().stored_volume(&d.bytes)?.bytes);
         let is_waste = stored > store.transaction()?.space_usage().end / FREE_PART;
         if creation.layout.chunk_dims().is_some() || creation.layout.kind.records().is_some() || !is_waste {
             return Ok(None);
@@ -167,26 +168,28 @@ impl Change<'_> {
 
     fn free_spacer(&self, p: &Preparation) -> Result<()> {
         let Some((address, len)) = p.spacer else { return Ok(()) };
-        self.atomically(|| self.store()?.free(address, len))
+        self.change.atomically(|| self.change.store()?.free(address, len))
     }
 
     /// Gives the layout that was prepared for `old` as `creation` to the dataset `id`. False if
     /// there is none.
     pub(super) fn adopt(&self, id: ObjectId, old: &Dataset, creation: &Creation, retyped: bool) -> Result<bool> {
-        let Some(p) = self.editing.preparations.get(id).filter(|p| p.is_usable() && p.creation == *creation) else { return Ok(false) };
-        let (store, env) = (self.store()?, &self.connector.options.environment);
-        self.flush_within(p.copy)?;
+        let Some(p) = self.change.editing.preparations.get(id).filter(|p| p.is_usable() && p.creation == *creation) else {
+            return Ok(false);
+        };
+        let (store, env) = (self.change.store()?, &self.change.connector.options.environment);
+        self.change.dirty_chunks().flush_within(p.copy)?;
         let header = HeaderEdit::load(&store, p.copy.address)?;
         let message = |kind: u16| Some((kind, header.message(header.find(kind)?)?.flags, header.body(header.find(kind)?).to_vec()));
         let messages = KINDS.into_iter().chain([kind::DATATYPE]).filter_map(message).collect();
         self.set_messages(id, messages, retyped)?;
-        self.move_anchor(p.copy, id, creation)?;
-        self.changed(id);
-        self.delete_storage(old)?;
+        self.change.log().move_anchor(p.copy, id, creation)?;
+        self.change.changed(id);
+        self.change.delete_storage(old)?;
         env.forget(key(old.id));
         HeaderEdit::delete(&store, p.copy.address)?;
         env.forget(key(p.copy));
-        self.changed(p.copy);
+        self.change.changed(p.copy);
         p.adopted.store(true, Ordering::Release);
         Ok(true)
     }
@@ -204,8 +207,8 @@ impl NativeConnector {
                 return Ok(false);
             }
             // What is wrong with it the change itself reports.
-            let Ok(Some((d, creation))) = change.preparable(id, spec) else { return Ok(false) };
-            change.begin_preparation(id, &d, creation)?
+            let Ok(Some((d, creation))) = change.layout().preparable(id, spec) else { return Ok(false) };
+            change.layout().begin_preparation(id, &d, creation)?
         };
         let copied = self.copy_pieces(id, &p);
         if p.is_cancelled() {
@@ -233,7 +236,7 @@ impl NativeConnector {
                 let copy = self.access().dataset(p.copy)?.dataset.bytes.clone();
                 for part in copy.kept(bytes, from, p.creation.undefine_fill) {
                     let (at, bytes) = (from.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default());
-                    self.operate(&[p.copy], |c| c.put_elements(p.copy, at, bytes))?;
+                    self.operate(&[p.copy], |c| c.data().put_elements(p.copy, at, bytes))?;
                 }
             }
             at = from.saturating_add(n as u64);
@@ -261,8 +264,8 @@ impl NativeConnector {
             return Ok(());
         }
         self.operate_flushed(id, |c| match elements {
-            Elements::Kept => c.change_dataset(id, spec),
-            Elements::Dropped => c.replace_dataset(id, &spec),
+            Elements::Kept => c.layout().change_dataset(id, spec),
+            Elements::Dropped => c.layout().replace_dataset(id, &spec),
         })
     }
 
@@ -271,10 +274,10 @@ impl NativeConnector {
         let change = self.change(&[id])?;
         let Some(p) = change.editing.preparations.get(id).filter(|p| p.is_usable()) else { return Ok(None) };
         // Another layout is made from the stored elements.
-        if change.preparable(id, spec)?.is_none_or(|(_, creation)| creation != p.creation) {
+        if change.layout().preparable(id, spec)?.is_none_or(|(_, creation)| creation != p.creation) {
             return Ok(None);
         }
-        let changed = change.atomically_reserved(|| change.change_dataset(id, spec.clone()));
+        let changed = change.atomically_reserved(|| change.layout().change_dataset(id, spec.clone()));
         changed.inspect_err(|_| p.adopted.store(false, Ordering::Release))?;
         if p.adopted.load(Ordering::Acquire) {
             // Dirty chunks of the old layout.
@@ -289,12 +292,12 @@ impl NativeConnector {
     /// that its bytes took is a large part of the container.
     pub(super) fn end_prepared(&self, id: ObjectId) {
         let Some(p) = self.editing.as_ref().and_then(|e| e.preparations.0.lock().remove(&id)) else { return };
-        let freed = self.change(&[]).and_then(|change| change.free_spacer(&p));
+        let freed = self.change(&[]).and_then(|change| change.layout().free_spacer(&p));
         let ended = if p.adopted.load(Ordering::Acquire) {
             let is_in_log = p.creation.layout.kind.records().is_some();
             if p.of_new_file && !is_in_log { self.lay_out_again(id) } else { Ok(()) }
         } else {
-            self.operate(&[p.copy], |c| c.delete_nameless(p.copy))
+            self.operate(&[p.copy], |c| c.objects().delete_nameless(p.copy))
         };
         if let Err(e) = freed.and(ended) {
             tracing::debug!("space that a change of a layout took is not free: {e}");

@@ -120,9 +120,9 @@ impl Change<'_> {
             return Ok(());
         }
         let dirty = &self.connector.options.environment.dirty;
-        let stored = dirty.datasets().into_iter().try_for_each(|n| self.flush_within(id_of(n)));
+        let stored = dirty.datasets().into_iter().try_for_each(|n| self.dirty_chunks().flush_within(id_of(n)));
         // A damaged dataset does not take its chunks: the commit reports that.
-        stored.and_then(|()| self.flush_log(LogFlush::Within)).map_err(|_| full)?;
+        stored.and_then(|()| self.log().flush_log(LogFlush::Within)).map_err(|_| full)?;
         // What an earlier operation staged is not appended within another.
         self.access.reserve_unstored(None)
     }

@@ -4,6 +4,7 @@
 //! operation: a commit has all of it or nothing.
 
 use super::super::dataset::Dataset;
+use super::change_parts::DataChange;
 use super::{Change, Editing};
 use crate::base::budget::Budget;
 use crate::base::locks::Mutex;
@@ -64,14 +65,14 @@ struct Through<'a> {
     sources: BTreeSet<ObjectId>,
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// Writes `bytes` at `offset` of the virtual dataset `d`, within its size, to its sources.
     pub(super) fn write_through(&self, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<()> {
         let steps = (bytes.len() as u64).saturating_mul(PARTS_PER_BYTE).saturating_add(PARTS_MIN);
-        let mut through = Through { change: self, steps: Budget::new(steps, "virtual dataset"), sources: BTreeSet::new() };
+        let mut through = Through { change: self.change, steps: Budget::new(steps, "virtual dataset"), sources: BTreeSet::new() };
         through.check(d, offset..offset.saturating_add(bytes.len() as u64), &mut Vec::new())?;
         through.write(d, offset, bytes)?;
-        self.editing.note_written_through(d.id, through.sources);
+        self.change.editing.note_written_through(d.id, through.sources);
         Ok(())
     }
 }
@@ -120,12 +121,12 @@ impl Through<'_> {
 
     /// Writes what [`Through::check`] accepted.
     fn write(&self, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<()> {
-        let Some(mapped) = d.layout().mapped() else { return self.change.write(d.id, Form::Main, offset, bytes) };
+        let Some(mapped) = d.layout().mapped() else { return self.change.data().write(d.id, Form::Main, offset, bytes) };
         mapped.write(offset, bytes, &mut |(file, address), at, part| {
             self.steps.spend(1)?;
             let id = ObjectId { file, address };
             self.write(&*self.change.dataset(id)?, at, part)?;
-            self.change.flush_if_many(id)
+            self.change.dirty_chunks().flush_if_many(id)
         })
     }
 }

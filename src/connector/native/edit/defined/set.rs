@@ -6,7 +6,7 @@
 use super::super::super::NativeConnector;
 use super::super::super::dataset::{Dataset, key};
 use super::super::super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
-use super::super::Change;
+use super::super::change_parts::DataChange;
 use crate::base::Result;
 use crate::base::element_set::ElementSet;
 use crate::connector::ObjectId;
@@ -102,7 +102,7 @@ impl NativeConnector {
         let (mut batch, mut elements) = (Vec::new(), 0u64);
         let change = |batch: &mut Vec<Range<u64>>| {
             let runs = std::mem::take(batch);
-            self.operate(&[id], |c| runs.iter().try_for_each(|run| c.become_at(id, run.clone(), becomes)))
+            self.operate(&[id], |c| runs.iter().try_for_each(|run| c.data().become_at(id, run.clone(), becomes)))
         };
         set.for_each_run(dims, &mut |run| {
             let mut at = run.start;
@@ -122,13 +122,13 @@ impl NativeConnector {
     }
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// The undefined elements of `d`: runs of their numbers.
     pub(in super::super) fn undefined(&self, d: &Dataset) -> Result<Vec<Range<u64>>> {
         let mut runs = Vec::new();
         if d.layout().definition().is_some() && d.elements() > 0 {
             let all = 0..d.elements();
-            let undefined = ElementSet::of_run(&d.space.dims, &all).difference(&self.connector.known(d, &all)?)?;
+            let undefined = ElementSet::of_run(&d.space.dims, &all).difference(&self.change.connector.known(d, &all)?)?;
             undefined.for_each_run(&d.space.dims, &mut |run| {
                 runs.push(run);
                 Ok(())
@@ -147,17 +147,17 @@ impl Change<'_> {
 
     /// Makes the elements of `run` defined, or undefined where they have the fill value.
     fn become_at(&self, id: ObjectId, run: Range<u64>, becomes: Becomes) -> Result<()> {
-        let d = self.writable_dataset(id)?;
+        let d = self.change.writable_dataset(id)?;
         let size = d.element_size.max(1);
         let len = usize::try_from(run.end.saturating_sub(run.start).saturating_mul(size)).unwrap_or(usize::MAX);
         let at = run.start.saturating_mul(size);
         let mut bytes = vec![0; len.min(usize::try_from(d.bytes.size.saturating_sub(at)).unwrap_or(usize::MAX))];
-        let n = d.bytes.read(&self.connector.options.environment, at, &mut bytes)?;
+        let n = d.bytes.read(&self.change.connector.options.environment, at, &mut bytes)?;
         bytes.truncate(n);
         if becomes == Becomes::Defined {
             return if bytes.is_empty() { Ok(()) } else { self.write_elements(id, at, &bytes) };
         }
-        let store = self.store()?;
+        let store = self.change.store()?;
         for part in fill_values(&d.datatype, &d.bytes.fill, &bytes, &FileHeap(&store), ELEMENT_BYTES_MAX)? {
             let byte = |n: usize| at.saturating_add(n as u64);
             self.erase_bytes(id, byte(part.start)..byte(part.end))?;
