@@ -56,7 +56,7 @@ impl LayoutChange<'_> {
             self.await_newlines(id, newlines)?;
         }
         self.settle_pending(id, awaited_fill)?;
-        self.change.connector.forget_holes(id);
+        self.change.connector.holes().forget_holes(id);
         // The same bytes are no change of them: who copies a file sets its times first.
         if strings || creation.bytes() == Some(d.bytes.size) {
             self.change.objects().note_change(id)

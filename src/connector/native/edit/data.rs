@@ -44,7 +44,7 @@ impl DataChange<'_> {
         if d.datatype.contains_vlen() {
             return self.change.forms().write_form(&d, form, offset, bytes);
         }
-        self.change.connector.note_holes(id, d.bytes.size, Touched::Written(offset..offset.saturating_add(bytes.len() as u64)))?;
+        self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Written(offset..offset.saturating_add(bytes.len() as u64)))?;
         match self.change.references().keep_references(&d, offset, bytes)? {
             Some(bytes) => self.put_elements(id, offset, &bytes)?,
             None => self.put_elements(id, offset, bytes)?,
@@ -109,7 +109,7 @@ impl DataChange<'_> {
         if size == d.bytes.size {
             return Ok(());
         }
-        self.change.connector.note_holes(id, d.bytes.size, Touched::Resized(size))?;
+        self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Resized(size))?;
         self.resize(&d, size)?;
         self.change.objects().touch(id)
     }
@@ -174,8 +174,8 @@ impl DirtyChunkChange<'_> {
     /// Stores dirty chunks of a dataset if they exceed their memory.
     pub(super) fn flush_if_many(&self, id: ObjectId) -> Result<()> {
         let env = &self.change.connector.options.environment;
-        let many = env.dirty.bytes() > self.change.connector.dirty_budget() || env.files_are_full();
-        if self.change.access.written_log().is_some_and(|log| log.staged_bytes() > self.change.connector.dirty_budget()) {
+        let many = env.dirty.bytes() > self.change.connector.write_back().dirty_budget() || env.files_are_full();
+        if self.change.access.written_log().is_some_and(|log| log.staged_bytes() > self.change.connector.write_back().dirty_budget()) {
             self.change.log().flush_log(LogFlush::Within)?;
         }
         if many { self.flush_within(id) } else { Ok(()) }
@@ -273,7 +273,7 @@ impl Change<'_> {
             data: &d.bytes,
             message: &d.message,
             space,
-            dirty_budget: self.connector.dirty_budget(),
+            dirty_budget: self.connector.write_back().dirty_budget(),
             btree_k: self.editing.btree_k,
             header: d.id.address,
         }

@@ -59,21 +59,21 @@ impl Erase for NativeConnector {
     }
 
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()> {
-        let blank = self.is_unwritten(id)?;
+        let blank = self.definitions().is_unwritten(id)?;
         let knows = {
             let access = self.access();
             let d = &access.dataset(id)?.dataset;
             d.layout().definition().is_some() || !is_bytes_file(d)
         };
         if knows {
-            self.change_defined(id, &range, defined)?;
+            self.definitions().change_defined(id, &range, defined)?;
         }
-        self.announce(id, blank || !knows, range, defined);
+        self.definitions().announce(id, blank || !knows, range, defined);
         Ok(())
     }
 
     fn writer_closed(&self, id: ObjectId) {
-        self.forget_announced(id);
+        self.definitions().forget_announced(id);
     }
 }
 

@@ -43,8 +43,8 @@ impl LayoutChange<'_> {
             self.free_past(&d, next)?;
         }
         match now.len() {
-            1 => self.change.connector.note_holes(id, d.bytes.size, Touched::Resized(bytes))?,
-            _ => self.change.connector.forget_holes(id),
+            1 => self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Resized(bytes))?,
+            _ => self.change.connector.holes().forget_holes(id),
         }
         if is_first || d.layout().resizes_all() {
             self.change.data().set_dims(&d, next.to_vec())?;
@@ -86,7 +86,7 @@ impl LayoutChange<'_> {
         let env = &self.change.connector.options.environment;
         let new = self.change.dataset(id)?;
         let (from, to, size) = (&old.space.dims, &new.space.dims, old.element_size.max(1));
-        let written = self.change.connector.written(id, old, &new)?;
+        let written = self.change.connector.holes().written(id, old, &new)?;
         let (row, new_row) = (from.last().copied().unwrap_or(1).max(1), to.last().copied().unwrap_or(1));
         let mut piece = vec![0u8; PIECE_BYTES];
         let mut at = 0u64;

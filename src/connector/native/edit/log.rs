@@ -11,6 +11,7 @@ use super::super::released_log::COUNTS;
 use super::super::{NativeConnector, attribute};
 use super::attributes::put;
 use super::change_parts::LogChange;
+use super::connector_parts::{Commits, WriteBack};
 use super::flush::LogFlush;
 use super::{is_full, now};
 use crate::base::datatype::{ByteOrder, Class, Datatype, FixedPoint};
@@ -393,26 +394,28 @@ impl NativeConnector {
             *file.log.write() = None;
         }
     }
+}
 
+impl WriteBack<'_> {
     /// Appends what is staged to the log if it exceeds its memory. The caller holds no lock.
     pub(super) fn bound_staged(&self) -> Result<()> {
-        let many = self.used_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
-        if many { self.change(&[])?.log().flush_log(LogFlush::Early) } else { Ok(()) }
+        let many = self.connector.used_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
+        if many { self.connector.change(&[])?.log().flush_log(LogFlush::Early) } else { Ok(()) }
     }
 }
 
-impl NativeConnector {
+impl Commits<'_> {
     /// Loads the datasets whose shape the log needs for its index. Errors: one of them cannot be
     /// read; no index is written then, because it would lack their entries. The caller holds no
     /// lock.
     pub(super) fn use_unshaped(&self) -> Result<()> {
-        let Some(log) = self.used_log() else { return Ok(()) };
+        let Some(log) = self.connector.used_log() else { return Ok(()) };
         let wanted: HashSet<u64> = log.unshaped().into_iter().collect();
         if wanted.is_empty() {
             return Ok(());
         }
         let mut found = Vec::new();
-        self.each_anchor(&mut |access, id, anchor| {
+        self.connector.each_anchor(&mut |access, id, anchor| {
             if let InLog::Records(RecordAnchor { id: number, .. }) = anchor.log
                 && wanted.contains(&number)
             {
@@ -420,14 +423,14 @@ impl NativeConnector {
             }
             Ok(())
         })?;
-        let _access = self.access();
+        let _access = self.connector.access();
         log.use_unshaped(&found)
     }
 
     /// Runs [`NativeConnector::use_unshaped`] in a commit. After an error the session writes no
     /// index; the error is logged, and later commits do not retry.
     pub(super) fn use_unshaped_to_commit(&self) -> Result<()> {
-        let failed = &self.editing()?.unshaped_failed;
+        let failed = &self.connector.editing()?.unshaped_failed;
         if !failed.load(Ordering::Acquire)
             && let Err(e) = self.use_unshaped()
         {

@@ -4,9 +4,9 @@
 //! The commit that has the elements names the run files (attribute `joined`), so that none is
 //! joined twice if it could not be removed.
 
-use super::super::NativeConnector;
 use super::super::object::Object;
 use super::super::record_log;
+use super::connector_parts::WriterJoin;
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
 use crate::dataset::layout::WriterRuns;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 /// Elements that are moved at once, bytes.
 const PIECE_BYTES: u64 = 8 << 20;
 
-impl NativeConnector {
+impl WriterJoin<'_> {
     /// Identifiers of the run files that the log was joined with last.
     pub(super) fn joined_writers(&self) -> Result<Vec<u64>> {
-        let file = self.file(0)?;
+        let file = self.connector.file(0)?;
         let group = record_log::find(&Object::open(&file, file.root)?)?;
         group.map_or_else(|| Ok(Vec::new()), |group| record_log::joined(&group))
     }
@@ -30,7 +30,7 @@ impl NativeConnector {
     /// change of the file came before. Errors: a mount writes one of them; it is damaged, or of
     /// another state of the file.
     pub fn join_writers(&self, places: &WriterLogs) -> Result<()> {
-        let file = self.file(0)?;
+        let file = self.connector.file(0)?;
         // A file without a log has none, and costs no search.
         if record_log::find(&Object::open(&file, file.root)?)?.is_none() {
             return Ok(());
@@ -40,7 +40,7 @@ impl NativeConnector {
         if found.is_empty() {
             return Ok(());
         }
-        if self.options.log.raw {
+        if self.connector.options.log.raw {
             return Err(Error::refused(
                 libc::EBUSY,
                 "run files of log writers are beside it: mount it once without --log=raw, which joins them",
@@ -49,32 +49,32 @@ impl NativeConnector {
         let ids = check(&found)?;
         self.move_all()?;
         if !ids.is_empty() {
-            let change = self.change(&[])?;
+            let change = self.connector.change(&[])?;
             change.atomically(|| change.log().note_joined(&ids))?;
         }
-        self.commit_all(false)?;
+        self.connector.commits().commit_all(false)?;
         // The log is read again, without the run files.
-        self.forget_log();
-        self.forget_all();
+        self.connector.forget_log();
+        self.connector.forget_all();
         found.iter().try_for_each(|(writer, file)| places.remove(*writer, file)).map_err(failed)
     }
 
     /// Moves the elements of all run files into the log.
     fn move_all(&self) -> Result<()> {
         let has_writers = {
-            let access = self.access();
+            let access = self.connector.access();
             access.record_log().map_or(Ok(false), |log| log.has_writers())?
         };
         if !has_writers {
             return Ok(());
         }
         let mut datasets = Vec::new();
-        self.each_in_log(&mut |id, _, _| datasets.push(id))?;
+        self.connector.each_in_log(&mut |id, _, _| datasets.push(id))?;
         for id in datasets {
             let mut at = 0;
             while let Some(end) = self.move_beside(id, at)? {
                 at = end;
-                self.bound_staged()?;
+                self.connector.write_back().bound_staged()?;
             }
         }
         Ok(())
@@ -82,12 +82,12 @@ impl NativeConnector {
 
     /// Moves the next elements of a dataset from `at` on; returns their end.
     fn move_beside(&self, id: ObjectId, at: u64) -> Result<Option<u64>> {
-        let change = self.change(&[id])?;
+        let change = self.connector.change(&[id])?;
         let d = change.dataset(id)?;
         let Some(logged) = d.layout().logged() else { return Ok(None) };
         let Some(range) = logged.next_beside(at, PIECE_BYTES)? else { return Ok(None) };
         let mut piece = vec![0; usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0)];
-        let env = &self.options.environment;
+        let env = &self.connector.options.environment;
         d.bytes.read(env, range.start, &mut piece)?;
         change.atomically_reserved(|| d.layout().overwrite(&d.bytes, env, range.start, &piece))?;
         change.settle()?;

@@ -97,10 +97,10 @@ impl NativeConnector {
             }
         };
         let file = Arc::new(file);
-        let (runs, tail) = begin(writer, &file, log.base()?, &self.joined_writers()?)?;
+        let (runs, tail) = begin(writer, &file, log.base()?, &self.writer_join().joined_writers()?)?;
         log.write_beside(runs)?;
         let state = Mutex::new(State { tail, durable: tail.sequence, failed: false });
-        let staged_max = self.dirty_budget();
+        let staged_max = self.write_back().dirty_budget();
         let own = LogWriter { connector: self.this.clone(), log, writer, file, _locked: locked, staged_max, state };
         // Nothing else sets it.
         let _ = self.log_writer.set(Restricted::to(own));

@@ -15,6 +15,7 @@ mod change;
 mod change_parts;
 mod comments;
 mod commit;
+mod connector_parts;
 mod current_content;
 mod data;
 mod defined;
@@ -245,15 +246,15 @@ impl NativeConnector {
     fn operate<T>(&self, objects: &[ObjectId], f: impl Fn(&Change<'_>) -> Result<T>) -> Result<T> {
         let mut change = self.change(objects)?;
         let mut result = change.atomically_reserved(|| f(&change));
-        if result.as_ref().is_err_and(is_full) && (self.is_relieved() || self.has_unstored()) {
+        if result.as_ref().is_err_and(is_full) && (self.commits().is_relieved() || self.commits().has_unstored()) {
             drop(change);
-            self.commit_all(false)?;
+            self.commits().commit_all(false)?;
             change = self.change(objects)?;
             result = change.atomically_reserved(|| f(&change));
         }
         let result = result?;
         change.settle()?;
-        self.relieve();
+        self.commits().relieve();
         Ok(result)
     }
 
@@ -308,9 +309,9 @@ impl Change<'_> {
         let writes = connector.options.environment.dirty.bytes() > self.dirty_before || connector.options.environment.files_are_full();
         drop(self);
         if writes {
-            connector.bound_dirty()?;
+            connector.write_back().bound_dirty()?;
         }
-        connector.bound_staged()?;
-        if waiting > WAITING_MAX { connector.commit_all(false) } else { Ok(()) }
+        connector.write_back().bound_staged()?;
+        if waiting > WAITING_MAX { connector.commits().commit_all(false) } else { Ok(()) }
     }
 }

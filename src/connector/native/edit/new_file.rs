@@ -2,10 +2,11 @@
 
 use super::super::access::Access;
 use super::super::dataset::{Dataset, id_of, key};
+use super::Change;
 use super::change_parts::DataChange;
+use super::connector_parts::NewFiles;
 use super::data::replace_message;
 use super::relayout::Elements;
-use super::{Change, NativeConnector};
 use crate::base::Result;
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
@@ -46,10 +47,10 @@ fn wanted(size: u64, end: u64, len: u64, chunk: u64) -> u64 {
     if end / ENLARGE_AT_CHUNKS >= chunk { larger } else { chunk }
 }
 
-impl NativeConnector {
+impl NewFiles<'_> {
     /// Records that a type was declared for the file.
     pub(super) fn note_declared(&self, id: ObjectId) {
-        if let Some(editing) = &self.editing {
+        if let Some(editing) = &self.connector.editing {
             editing.objects.use_object(id, |usage| {
                 usage.has_exact_holes |= usage.is_new_file;
                 usage.is_new_file = false;
@@ -59,9 +60,9 @@ impl NativeConnector {
 
     /// True while a new file whose bytes are all in memory is open.
     pub(super) fn has_unstored_new_file(&self) -> bool {
-        let Some(editing) = &self.editing else { return false };
-        let access = self.access();
-        self.options.environment.dirty.datasets().into_iter().map(id_of).any(|id| {
+        let Some(editing) = &self.connector.editing else { return false };
+        let access = self.connector.access();
+        self.connector.options.environment.dirty.datasets().into_iter().map(id_of).any(|id| {
             let usage = editing.objects.usage(id);
             let stored = |d: &Dataset| d.layout().seek_stored(&d.bytes, 0, Seek::Data);
             usage.is_new_file && usage.holds > 0 && access.dataset(id).and_then(|d| stored(&d.dataset)).is_ok_and(|at| at.is_none())
@@ -98,10 +99,10 @@ impl NativeConnector {
     }
 
     fn suit(&self, id: ObjectId, wanted: &dyn Fn(&Access<'_>, &Dataset) -> Option<u64>) -> Result<()> {
-        let editing = self.editing()?;
+        let editing = self.connector.editing()?;
         let adapts = |d: &Dataset| is_small(d) || editing.objects.usage(id).is_new_file;
         let suits = {
-            let access = self.access();
+            let access = self.connector.access();
             access.dataset(id).map_or(true, |d| !adapts(&d.dataset) || wanted(&access, &d.dataset).is_none())
         };
         if suits {
@@ -109,14 +110,14 @@ impl NativeConnector {
         }
         // The file may have changed since.
         let next = |c: &Change<'_>, d: &Dataset| wanted(&c.access, d).filter(|_| adapts(d));
-        let is_done = self.operate(&[id], |c| {
+        let is_done = self.connector.operate(&[id], |c| {
             let d = c.dataset(id)?;
             next(c, &d).map_or(Ok(true), |chunk| c.data().enlarge_dirty_chunks(&d, chunk))
         })?;
         if is_done {
             return Ok(());
         }
-        self.operate_flushed(id, |c| {
+        self.connector.operate_flushed(id, |c| {
             let d = c.dataset(id)?;
             next(c, &d).map_or(Ok(()), |chunk| c.data().enlarge_chunks(&d, chunk))
         })

@@ -20,8 +20,8 @@ impl Edit for NativeConnector {
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
-        self.admit_write()?;
-        self.suit_chunks(id, offset, bytes.len() as u64)?;
+        self.write_back().admit_write()?;
+        self.new_files().suit_chunks(id, offset, bytes.len() as u64)?;
         self.operate(&[id], |c| c.data().write(id, form, offset, bytes))
     }
 
@@ -40,19 +40,19 @@ impl Edit for NativeConnector {
     }
 
     fn prepare_change(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {
-        self.prepare(id, spec)
+        self.preparation().prepare(id, spec)
     }
 
     fn end_preparation(&self, id: ObjectId) {
-        self.end_prepared(id);
+        self.preparation().end_prepared(id);
     }
 
     fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {
-        self.change_layout(id, spec, elements)
+        self.preparation().change_layout(id, spec, elements)
     }
 
     fn keep_layout(&self, id: ObjectId) {
-        self.note_declared(id);
+        self.new_files().note_declared(id);
     }
 
     fn note_description(&self, id: ObjectId, error: Option<&Error>) {
@@ -89,7 +89,7 @@ impl Edit for NativeConnector {
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
         let rewritten = self.finish_rewrite(id, last)?;
-        self.apply_announced(id).map(|applied| rewritten || applied)
+        self.definitions().apply_announced(id).map(|applied| rewritten || applied)
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
@@ -97,7 +97,7 @@ impl Edit for NativeConnector {
     }
 
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
-        self.suit_size(id, size);
+        self.new_files().suit_size(id, size);
         self.operate(&[id], |c| c.data().set_size(id, form, size))?;
         // No close follows if no file is open.
         let held = self.editing.as_ref().is_some_and(|e| e.objects.is_held(id));
@@ -280,16 +280,16 @@ impl Edit for NativeConnector {
         if !neighbours && logged && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }
-        self.commit_shared()
+        self.commits().commit_shared()
     }
 
     fn awaits_descriptions(&self) -> bool {
-        self.has_unstored_new_file()
+        self.new_files().has_unstored_new_file()
     }
 
     fn close(&self) -> Result<()> {
-        self.compact_to_close();
-        self.commit_all(true)?;
+        self.compaction().compact_to_close();
+        self.commits().commit_all(true)?;
         self.editing()?.unreported_write_error()
     }
 }

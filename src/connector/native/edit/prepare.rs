@@ -17,8 +17,9 @@
 use super::super::dataset::{Dataset, key};
 use super::attributes::Values;
 use super::change_parts::LayoutChange;
+use super::connector_parts::LayoutPreparation;
+use super::now;
 use super::relayout::{KINDS, bound_copy, bound_holes};
-use super::{NativeConnector, now};
 use crate::base::datatype::Datatype;
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::locks::Mutex;
@@ -195,14 +196,14 @@ impl LayoutChange<'_> {
     }
 }
 
-impl NativeConnector {
+impl LayoutPreparation<'_> {
     /// Prepares the layout that `spec` gives to the dataset `id`. False if it is changed at once.
     /// The caller holds the object, and ends what was begun.
     pub(super) fn prepare(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {
         waiting::may_wait();
-        let editing = self.editing()?;
+        let editing = self.connector.editing()?;
         let p = {
-            let change = self.change(&[id])?;
+            let change = self.connector.change(&[id])?;
             if editing.preparations.get(id).is_some() {
                 return Ok(false);
             }
@@ -230,27 +231,27 @@ impl NativeConnector {
             p.done.store(at, Ordering::Relaxed);
             let (from, n) = self.read_piece(id, p, at, &mut piece)?;
             if n > 0 {
-                self.admit_write()?;
-                self.bound_staged()?;
+                self.connector.write_back().admit_write()?;
+                self.connector.write_back().bound_staged()?;
                 let bytes = piece.get(..n).unwrap_or_default();
-                let copy = self.access().dataset(p.copy)?.dataset.bytes.clone();
+                let copy = self.connector.access().dataset(p.copy)?.dataset.bytes.clone();
                 for part in copy.kept(bytes, from, p.creation.undefine_fill) {
                     let (at, bytes) = (from.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default());
-                    self.operate(&[p.copy], |c| c.data().put_elements(p.copy, at, bytes))?;
+                    self.connector.operate(&[p.copy], |c| c.data().put_elements(p.copy, at, bytes))?;
                 }
             }
             at = from.saturating_add(n as u64);
         }
         p.done.store(p.total, Ordering::Relaxed);
-        self.store_dataset(key(p.copy), STORE_ROUNDS)
+        self.connector.write_back().store_dataset(key(p.copy), STORE_ROUNDS)
     }
 
     /// Reads the first written elements at or after `at`; returns where they are and their bytes.
     fn read_piece(&self, id: ObjectId, p: &Preparation, at: u64, piece: &mut [u8]) -> Result<(u64, usize)> {
-        let env = &self.options.environment;
-        let access = self.access();
+        let env = &self.connector.options.environment;
+        let access = self.connector.access();
         let (d, copy) = (&access.dataset(id)?.dataset, &access.dataset(p.copy)?.dataset);
-        let Some(next) = self.written(id, d, copy)?.next(d, at)? else { return Ok((p.total, 0)) };
+        let Some(next) = self.connector.holes().written(id, d, copy)?.next(d, at)? else { return Ok((p.total, 0)) };
         let from = next.start;
         let len = usize::try_from(next.end.saturating_sub(from)).unwrap_or(IO_PIECE_BYTES).clamp(1, IO_PIECE_BYTES);
         let len = copy.bytes.whole_elements(len);
@@ -263,7 +264,7 @@ impl NativeConnector {
         if elements == Elements::Kept && self.change_prepared(id, &spec)?.is_some() {
             return Ok(());
         }
-        self.operate_flushed(id, |c| match elements {
+        self.connector.operate_flushed(id, |c| match elements {
             Elements::Kept => c.layout().change_dataset(id, spec),
             Elements::Dropped => c.layout().replace_dataset(id, &spec),
         })
@@ -271,7 +272,7 @@ impl NativeConnector {
 
     /// The change of a dataset whose next layout is prepared. `None`: it is not, or not any more.
     fn change_prepared(&self, id: ObjectId, spec: &DatasetSpec) -> Result<Option<()>> {
-        let change = self.change(&[id])?;
+        let change = self.connector.change(&[id])?;
         let Some(p) = change.editing.preparations.get(id).filter(|p| p.is_usable()) else { return Ok(None) };
         // Another layout is made from the stored elements.
         if change.layout().preparable(id, spec)?.is_none_or(|(_, creation)| creation != p.creation) {
@@ -281,7 +282,7 @@ impl NativeConnector {
         changed.inspect_err(|_| p.adopted.store(false, Ordering::Release))?;
         if p.adopted.load(Ordering::Acquire) {
             // Dirty chunks of the old layout.
-            self.options.environment.forget(key(id));
+            self.connector.options.environment.forget(key(id));
             // Its address may be that of another object soon.
             change.editing.objects.remove(p.copy);
         }
@@ -291,13 +292,13 @@ impl NativeConnector {
     /// Ends a preparation. Deletes a copy that was not used. Lays a new file out again if the space
     /// that its bytes took is a large part of the container.
     pub(super) fn end_prepared(&self, id: ObjectId) {
-        let Some(p) = self.editing.as_ref().and_then(|e| e.preparations.0.lock().remove(&id)) else { return };
-        let freed = self.change(&[]).and_then(|change| change.layout().free_spacer(&p));
+        let Some(p) = self.connector.editing.as_ref().and_then(|e| e.preparations.0.lock().remove(&id)) else { return };
+        let freed = self.connector.change(&[]).and_then(|change| change.layout().free_spacer(&p));
         let ended = if p.adopted.load(Ordering::Acquire) {
             let is_in_log = p.creation.layout.kind.records().is_some();
             if p.of_new_file && !is_in_log { self.lay_out_again(id) } else { Ok(()) }
         } else {
-            self.operate(&[p.copy], |c| c.objects().delete_nameless(p.copy))
+            self.connector.operate(&[p.copy], |c| c.objects().delete_nameless(p.copy))
         };
         if let Err(e) = freed.and(ended) {
             tracing::debug!("space that a change of a layout took is not free: {e}");
@@ -306,18 +307,18 @@ impl NativeConnector {
 
     /// Use of space, after a commit if that makes much space free.
     fn space_usage(&self) -> Result<SpaceUsage> {
-        let store = self.file(0)?.store.clone();
+        let store = self.connector.file(0)?.store.clone();
         let usage = store.transaction()?.space_usage();
         if usage.freed <= usage.end / FREE_PART {
             return Ok(usage);
         }
-        self.commit_all(false)?;
+        self.connector.commits().commit_all(false)?;
         Ok(store.transaction()?.space_usage())
     }
 
     fn lay_out_again(&self, id: ObjectId) -> Result<()> {
-        let (usage, needed) = (self.space_usage()?, self.content(id, Form::Main)?.allocated()?);
-        let in_pieces = Connector::dataset(self, id)?.chunks.is_some();
+        let (usage, needed) = (self.space_usage()?, self.connector.content(id, Form::Main)?.allocated()?);
+        let in_pieces = Connector::dataset(self.connector, id)?.chunks.is_some();
         let room = if in_pieces { usage.free } else { usage.largest.saturating_sub(ROOM_BYTES) };
         if usage.free <= usage.end / FREE_PART || room < needed {
             return Ok(());

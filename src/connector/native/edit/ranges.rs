@@ -47,14 +47,14 @@ impl DataChange<'_> {
         // A log knows, too, but zeros in it read as zeros, and are not stored if the fill value is.
         let knows = d.layout().definition().is_some() && d.layout().logged().is_none();
         if !punch {
-            self.change.connector.note_holes(id, d.bytes.size, Touched::Written(range.clone()))?;
+            self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Written(range.clone()))?;
         }
         if (if knows { punch } else { d.bytes.fill.is_zero() })
             && let Some(progress) = d.layout().zero(&self.change.operation(&d, &d.space), &range, from)?
         {
             let next = self.progressed(&d, progress)?;
             if punch && next.is_none() {
-                self.change.connector.note_holes(id, d.bytes.size, Touched::Punched(range))?;
+                self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Punched(range))?;
             }
             return Ok(next);
         }
@@ -109,7 +109,7 @@ impl DataChange<'_> {
         if len == 0 {
             return Ok(0);
         }
-        self.change.connector.note_holes(to.0, d.bytes.size, Touched::Written(to.1..to.1.saturating_add(len)))?;
+        self.change.connector.holes().note_holes(to.0, d.bytes.size, Touched::Written(to.1..to.1.saturating_add(len)))?;
         let unit = d.layout().copy_unit(&d.bytes, &s.bytes).filter(|unit| from.1 % unit.bytes == to.1 % unit.bytes);
         let Some(CopyUnit { bytes: slab, chunks }) = unit else {
             return self.copy_bytes(&s, from.1, to, len);
@@ -205,7 +205,7 @@ impl DataChange<'_> {
         let d = self.change.dataset_for_chunks(id)?;
         let stored = d.layout().stored_chunks().filter(|_| takes(&d, storage)).ok_or_else(unlike)?;
         chunks.iter().try_for_each(|chunk| storage.check(&chunk.bytes))?;
-        self.change.connector.note_holes(id, d.bytes.size, Touched::Written(0..d.bytes.size))?;
+        self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Written(0..d.bytes.size))?;
         let chunks: Vec<_> = chunks.iter().map(|c| (c.scaled.as_slice(), c.mask, c.bytes.as_slice())).collect();
         if let Some(layout) = stored.store_portable(&self.change.operation(&d, &d.space), &chunks)? {
             self.set_layout(&d, &layout)?;
@@ -244,7 +244,7 @@ impl NativeConnector {
 
 impl edit::Allocate for NativeConnector {
     fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.suit_size(id, offset.saturating_add(len));
+        self.new_files().suit_size(id, offset.saturating_add(len));
         self.in_steps(id, &|c, at| c.data().allocate(id, offset..offset.saturating_add(len), at))
     }
 }
@@ -254,7 +254,7 @@ impl edit::CopyRange for NativeConnector {
         if self.holds_references(to.0)? {
             return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are written one by one"));
         }
-        self.suit_copy(from, to, len);
+        self.new_files().suit_copy(from, to, len);
         self.copy_steps(from, to, len)
     }
 }

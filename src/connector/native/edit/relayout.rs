@@ -78,7 +78,7 @@ impl LayoutChange<'_> {
         }
         let mut messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
-        let zeros_count = creation.layout.kind.profile().is_some() && self.change.connector.has_written(id, d.bytes.size);
+        let zeros_count = creation.layout.kind.profile().is_some() && self.change.connector.holes().has_written(id, d.bytes.size);
         let blank = d.bytes.is_blank()? && !zeros_count;
         if matches!(elements, Elements::Kept { .. })
             && !parsed
@@ -182,7 +182,7 @@ impl LayoutChange<'_> {
     fn copy_elements(&self, old: &Dataset, id: ObjectId, undefine_fill: bool) -> Result<()> {
         let env = &self.change.connector.options.environment;
         let new = self.change.dataset(id)?;
-        let written = self.change.connector.written(id, old, &new)?;
+        let written = self.change.connector.holes().written(id, old, &new)?;
         let mut piece = vec![0u8; PIECE];
         let mut at = 0u64;
         while let Some(next) = written.next(old, at)? {

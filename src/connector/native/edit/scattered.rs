@@ -25,7 +25,7 @@ impl NativeConnector {
             let n = some.iter().fold(0u64, |n, r| n.saturating_add(r.end.saturating_sub(r.start)));
             let parts = usize::try_from(n).ok().and_then(|n| rest.split_at_checked(n));
             let (part, more) = parts.ok_or_else(|| invalid("fewer bytes than the ranges have"))?;
-            self.admit_write()?;
+            self.write_back().admit_write()?;
             self.operate(&[id], |c| c.data().write_ranges(id, some, part))?;
             rest = more;
         }
