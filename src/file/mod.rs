@@ -95,8 +95,8 @@ pub trait FileDriver: Send + Sync {
     /// EOF.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// As `read_at`, of bytes that the memory of the host has. Returns fewer bytes where a disk would
-    /// have to be read, or at EOF.
+    /// As `read_at`, of bytes that the memory of the host has. Returns fewer bytes where a disk
+    /// would have to be read, or at EOF.
     fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_at(buf, offset)
     }

@@ -11,7 +11,7 @@
 //! In a writable file, each entry records the byte ranges it was decoded from, so that a write
 //! invalidates it.
 
-use super::dependencies::{self, Index, Key, Sources};
+use super::dependencies::{Index, Key, Reads, Sources};
 use crate::base::{Address, Result};
 // The low bits of fast hashes divide neighbouring addresses unevenly in some processes.
 use crate::base::locks::Mutex;
@@ -32,6 +32,9 @@ const PROBATION_BYTES_MAX: usize = 8 << 10;
 /// Hits after which an entry on probation is promoted. A listing hits each entry two or three
 /// times.
 const PROMOTE_AFTER_HITS: u32 = 6;
+
+/// What a load returns: the value and the bytes to charge, and the byte ranges that it read.
+pub type Loaded<T> = (Result<(T, usize)>, Option<Sources>);
 
 struct Entry {
     value: Arc<dyn Any + Send + Sync>,
@@ -115,20 +118,15 @@ impl MetadataCache {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// Starts to record the sources of entries, so that [`MetadataCache::invalidate`] drops only
-    /// affected ones.
-    pub fn track_sources(&mut self) {
-        self.clear();
-        self.index = Some(Mutex::default());
+    /// A cache of at most `bytes` bytes that records the sources of entries, so that
+    /// [`MetadataCache::invalidate`] drops only affected ones.
+    pub fn tracking(bytes: usize) -> Self {
+        MetadataCache { index: Some(Mutex::default()), ..MetadataCache::new(bytes) }
     }
 
-    /// Runs `load`; also returns the byte ranges it read if sources are tracked.
-    fn load<T>(&self, load: impl FnOnce() -> Result<(T, usize)>) -> (Result<(T, usize)>, Option<Sources>) {
-        if self.index.is_none() {
-            return (load(), None);
-        }
-        let (loaded, sources) = dependencies::record_reads(load);
-        (loaded, Some(sources))
+    /// True if it records the sources of entries.
+    pub fn tracks_sources(&self) -> bool {
+        self.index.is_some()
     }
 
     /// Records the sources of an entry about to be inserted; clears the cache if the index is full.
@@ -161,23 +159,29 @@ impl MetadataCache {
         self.shards.get(i)
     }
 
-    fn find<T: Send + Sync + 'static>(&self, key: &Key) -> Option<Arc<T>> {
+    fn find<T: Send + Sync + 'static>(&self, key: &Key, reads: Option<&Reads>) -> Option<Arc<T>> {
         let (value, sources) = self.shard(key)?.lock().get(key).map(|e| (Arc::clone(&e.value), e.sources.clone()))?;
-        if let Some(sources) = sources {
-            dependencies::record_sources(&sources);
+        if let (Some(reads), Some(sources)) = (reads, sources) {
+            reads.add_sources(&sources);
         }
         value.downcast::<T>().ok()
     }
 
-    /// Returns the entry of type `T` at `address`; loads it with `load` (value, bytes to charge) if
-    /// absent.
-    pub fn get_or_load<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
+    /// Returns the entry of type `T` at `address`; loads it with `load` (value, bytes to charge,
+    /// and what both were decoded from if sources are tracked) if absent. Adds the sources of an
+    /// entry that is present to `reads`.
+    pub fn get_or_load<T: Send + Sync + 'static>(
+        &self,
+        address: Address,
+        reads: Option<&Reads>,
+        load: impl FnOnce() -> Loaded<T>,
+    ) -> Result<Arc<T>> {
         let key = (address, TypeId::of::<T>());
-        if let Some(value) = self.find(&key) {
+        if let Some(value) = self.find(&key, reads) {
             return Ok(value);
         }
         let generation = self.generation.load(Ordering::Acquire);
-        let (loaded, sources) = self.load(load);
+        let (loaded, sources) = load();
         let (value, bytes) = loaded?;
         let value = Arc::new(value);
         if let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget()) {
@@ -219,14 +223,15 @@ impl MetadataCache {
     pub fn get_or_load_on_probation<T: Send + Sync + 'static>(
         &self,
         address: Address,
-        load: impl FnOnce() -> Result<(T, usize)>,
+        reads: Option<&Reads>,
+        load: impl FnOnce() -> Loaded<T>,
     ) -> Result<Arc<T>> {
         let key = (address, TypeId::of::<T>());
-        if let Some(value) = self.find(&key) {
+        if let Some(value) = self.find(&key, reads) {
             return Ok(value);
         }
         let generation = self.generation.load(Ordering::Acquire);
-        let (loaded, sources) = self.load(load);
+        let (loaded, sources) = load();
         let (value, bytes) = loaded?;
         let value = Arc::new(value);
         let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget()) else { return Ok(value) };
@@ -274,10 +279,13 @@ mod tests {
     #[test]
     fn entries_on_probation_are_evicted_or_promoted() {
         let cache = MetadataCache::new(1 << 20);
-        let get = |a: u64| cache.get_or_load_on_probation(Address(a), || Ok((a, 100))).unwrap();
+        let get = |a: u64| cache.get_or_load_on_probation(Address(a), None, || (Ok((a, 100)), None)).unwrap();
         let loaded = |a: u64| {
             let mut loaded = false;
-            cache.get_or_load_on_probation(Address(a), || (loaded = true, Ok((a, 100))).1).map(|v| assert_eq!(*v, a)).unwrap();
+            cache
+                .get_or_load_on_probation(Address(a), None, || (loaded = true, (Ok((a, 100)), None)).1)
+                .map(|v| assert_eq!(*v, a))
+                .unwrap();
             loaded
         };
         for _ in 0..=PROMOTE_AFTER_HITS {
@@ -288,7 +296,7 @@ mod tests {
         (1000..2000).for_each(|a| drop(get(a)));
         assert!(loaded(2) && !loaded(1));
         // Large entries skip probation.
-        cache.get_or_load_on_probation(Address(3), || Ok((3u64, PROBATION_BYTES_MAX + 1))).unwrap();
+        cache.get_or_load_on_probation(Address(3), None, || (Ok((3u64, PROBATION_BYTES_MAX + 1)), None)).unwrap();
         (1000..2000).for_each(|a| drop(get(a)));
         assert!(!loaded(3));
         cache.clear();
@@ -297,9 +305,8 @@ mod tests {
 
     #[test]
     fn kept_entries_are_invalidated_by_writes() {
-        let mut cache = MetadataCache::new(1 << 20);
-        cache.track_sources();
-        let is = |cache: &MetadataCache, n: u64| *cache.get_or_load(Address(8), || Ok((0u64, 8))).unwrap() == n;
+        let cache = MetadataCache::tracking(1 << 20);
+        let is = |cache: &MetadataCache, n: u64| *cache.get_or_load(Address(8), None, || (Ok((0u64, 8)), Some([].into()))).unwrap() == n;
         cache.keep(Address(8), 1u64, 8, std::slice::from_ref(&(8..520)));
         cache.invalidate(&(0..8), false);
         assert!(is(&cache, 1));
@@ -313,7 +320,7 @@ mod tests {
     fn the_budget_holds() {
         let cache = MetadataCache::new(SHARDS * 1000);
         for a in 0..1000 {
-            cache.get_or_load(Address(a), || Ok((a, 300))).unwrap();
+            cache.get_or_load(Address(a), None, || (Ok((a, 300)), None)).unwrap();
         }
         for shard in &cache.shards {
             let shard = shard.lock();

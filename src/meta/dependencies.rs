@@ -1,13 +1,13 @@
-//! Records which file bytes a cache entry was decoded from, so that a write invalidates only
-//! affected entries.
+//! Which file bytes a cache entry was decoded from, so that a write invalidates only affected
+//! entries.
 //!
-//! While an entry is loaded, its thread's reads are recorded. An entry that uses other entries also
-//! depends on their bytes.
+//! An entry is loaded from a store of its own, which records what it reads ([`Reads`]). An entry
+//! that uses other entries also depends on their bytes.
 
 use crate::base::Address;
+use crate::base::locks::Mutex;
 use foldhash::HashMap;
 use std::any::TypeId;
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,67 +26,38 @@ const RECORDS_MAX: usize = 1 << 17;
 /// Address ranges that an entry was decoded from.
 pub type Sources = Arc<[Range<u64>]>;
 
+/// The bytes that one load reads; an entry that it uses counts as read where that was decoded from.
 #[derive(Default)]
-struct Frame {
-    ranges: Vec<Range<u64>>,
-}
+pub struct Reads(Mutex<Vec<Range<u64>>>);
 
-impl Frame {
-    fn add(&mut self, range: Range<u64>) {
-        let full = self.ranges.len() >= RANGES_MAX;
-        match self.ranges.last_mut() {
-            Some(last) if last.start <= range.start && range.start <= last.end => last.end = last.end.max(range.end),
-            _ if full => {
-                self.ranges.clear();
-                self.ranges.push(0..u64::MAX);
-            }
-            _ => self.ranges.push(range),
-        }
+impl Reads {
+    /// Records that the load read `range`.
+    pub fn add(&self, range: Range<u64>) {
+        add(&mut self.0.lock(), range);
+    }
+
+    /// Records that the load used an entry decoded from `sources`.
+    pub fn add_sources(&self, sources: &Sources) {
+        let mut ranges = self.0.lock();
+        sources.iter().for_each(|r| add(&mut ranges, r.clone()));
+    }
+
+    /// What the load read.
+    pub fn into_sources(self) -> Sources {
+        self.0.into_inner().into()
     }
 }
 
-thread_local! {
-    /// Loads under way on this thread, innermost last.
-    static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Records that the innermost load of this thread read `range`.
-pub fn record_read(range: Range<u64>) {
-    FRAMES.with_borrow_mut(|frames| {
-        if let Some(frame) = frames.last_mut() {
-            frame.add(range);
+fn add(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    let full = ranges.len() >= RANGES_MAX;
+    match ranges.last_mut() {
+        Some(last) if last.start <= range.start && range.start <= last.end => last.end = last.end.max(range.end),
+        _ if full => {
+            ranges.clear();
+            ranges.push(0..u64::MAX);
         }
-    });
-}
-
-/// Records that the innermost load of this thread used an entry decoded from `sources`.
-pub fn record_sources(sources: &Sources) {
-    FRAMES.with_borrow_mut(|frames| {
-        if let Some(frame) = frames.last_mut() {
-            sources.iter().for_each(|r| frame.add(r.clone()));
-        }
-    });
-}
-
-/// Scope guard of a load: pops its frame, also when the load panics.
-struct FrameGuard;
-
-impl Drop for FrameGuard {
-    fn drop(&mut self) {
-        FRAMES.with_borrow_mut(|frames| drop(frames.pop()));
+        _ => ranges.push(range),
     }
-}
-
-/// Runs `load` and returns the ranges it read; they also count as read by an enclosing load.
-pub fn record_reads<T>(load: impl FnOnce() -> T) -> (T, Sources) {
-    FRAMES.with_borrow_mut(|frames| frames.push(Frame::default()));
-    let guard = FrameGuard;
-    let result = load();
-    let sources: Sources =
-        FRAMES.with_borrow_mut(|frames| frames.last_mut().map(|f| std::mem::take(&mut f.ranges)).unwrap_or_default()).into();
-    drop(guard);
-    record_sources(&sources);
-    (result, sources)
 }
 
 /// Finds the entries decoded from given bytes.
@@ -171,22 +142,6 @@ mod tests {
     }
 
     #[test]
-    fn loads_within_loads_count_for_both() {
-        let (inner, outer) = record_reads(|| {
-            record_read(0..10);
-            let ((), inner) = record_reads(|| record_read(100..200));
-            record_read(10..20);
-            inner
-        });
-        let within = 100..200;
-        assert_eq!((&*inner, &*outer), (std::slice::from_ref(&within), &[0..10, 100..200, 10..20][..]));
-        record_read(0..5);
-        assert!(FRAMES.with_borrow(Vec::is_empty));
-        let _ = std::panic::catch_unwind(|| record_reads(|| panic!("a load")));
-        assert!(FRAMES.with_borrow(Vec::is_empty));
-    }
-
-    #[test]
     fn writes_invalidate_overlapping_entries() {
         let mut index = Index::default();
         let sources = |ranges: &[Range<u64>]| -> Sources { ranges.into() };
@@ -203,7 +158,8 @@ mod tests {
         assert_eq!(rest, [key(1), key(2)], "of their other blocks");
         assert!(index.blocks.is_empty());
         let many: Vec<_> = (0..1000).map(|i| i * 10..i * 10 + 1).collect();
-        let (_, wide) = record_reads(|| many.iter().for_each(|r| record_read(r.clone())));
-        assert!(wide.contains(&(0..u64::MAX)));
+        let reads = Reads::default();
+        many.iter().for_each(|r| reads.add(r.clone()));
+        assert!(reads.into_sources().contains(&(0..u64::MAX)));
     }
 }

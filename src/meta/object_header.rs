@@ -69,7 +69,7 @@ impl ObjectHeader {
 
     /// Returns the header at `address` from the metadata cache, loading it if absent.
     pub fn cached(store: &Store, address: Address) -> Result<Arc<ObjectHeader>> {
-        let loaded = store.cached_on_probation(address, || match ObjectHeader::load(store, address) {
+        let loaded = store.cached_on_probation(address, |store| match ObjectHeader::load(store, address) {
             Ok(h) => {
                 let bytes = h.messages.iter().fold(256usize, |n, m| n.saturating_add(m.body.len()).saturating_add(64));
                 Ok((Loaded(Ok(Arc::new(h))), bytes))

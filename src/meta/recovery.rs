@@ -12,8 +12,9 @@
 //! disk has the flags of a SWMR writer and is that of the journal's settled sector, and the journal
 //! names this file.
 
-use super::Store;
+use super::cache::MetadataCache;
 use super::edit::{SECTOR_BYTES, failed};
+use super::store::{METADATA_CACHE_BYTES, Store};
 use crate::base::{Address, Error, Result};
 use crate::file::journal::{self, CommittedFile, JournalKind, Reason, StoredJournal};
 use crate::file::transaction::Transaction;
@@ -219,7 +220,7 @@ impl Store {
         }
         let transaction = Arc::new(transaction);
         store.driver = transaction.clone();
-        store.cache.track_sources();
+        store.cache = Arc::new(MetadataCache::tracking(METADATA_CACHE_BYTES));
         store.transaction = Some(transaction);
         Ok(store)
     }

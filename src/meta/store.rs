@@ -3,8 +3,8 @@
 //! Every read is bounded by the file's real length before memory is allocated, so that a hostile
 //! length field costs nothing.
 
-use super::cache::MetadataCache;
-use super::dependencies;
+use super::cache::{Loaded, MetadataCache};
+use super::dependencies::Reads;
 use crate::base::limits::{self, IO_PIECE_BYTES};
 use crate::base::{Address, Error, Result};
 use crate::file::{FileDriver, transaction::Transaction};
@@ -55,16 +55,18 @@ pub struct Store {
     pub(super) base: u64,
     recorded_base: u64,
     /// Metadata cache image entries by address: newer than the bytes in the file.
-    overlay: BTreeMap<u64, Arc<[u8]>>,
+    overlay: Arc<BTreeMap<u64, Arc<[u8]>>>,
     /// Longest overlay entry, bytes.
     overlay_longest: u64,
     /// True while the overlay is used; false once its entries are written to the file.
-    overlay_in_use: AtomicBool,
-    pub(super) cache: MetadataCache,
+    overlay_in_use: Arc<AtomicBool>,
+    pub(super) cache: Arc<MetadataCache>,
     /// Decodes filtered heap blocks; supplied by a higher layer, which has the filters.
     unfilter: Option<Arc<Unfilter>>,
     /// Present only if the file is writable; it is also the driver then.
     pub(super) transaction: Option<Arc<Transaction>>,
+    /// What the load of an entry reads, if the store is that of one.
+    reads: Option<Reads>,
 }
 
 impl Store {
@@ -95,12 +97,13 @@ impl Store {
             superblock,
             base,
             recorded_base,
-            overlay: BTreeMap::new(),
+            overlay: Arc::default(),
             overlay_longest: 0,
-            overlay_in_use: AtomicBool::new(true),
-            cache: MetadataCache::new(METADATA_CACHE_BYTES),
+            overlay_in_use: Arc::new(AtomicBool::new(true)),
+            cache: Arc::new(MetadataCache::new(METADATA_CACHE_BYTES)),
             unfilter: None,
             transaction: None,
+            reads: None,
         })
     }
 
@@ -122,12 +125,13 @@ impl Store {
             superblock,
             base: 0,
             recorded_base: 0,
-            overlay: BTreeMap::new(),
+            overlay: Arc::default(),
             overlay_longest: 0,
-            overlay_in_use: AtomicBool::new(true),
-            cache: MetadataCache::new(METADATA_CACHE_BYTES),
+            overlay_in_use: Arc::new(AtomicBool::new(true)),
+            cache: Arc::new(MetadataCache::new(METADATA_CACHE_BYTES)),
             unfilter: None,
             transaction: None,
+            reads: None,
         }
     }
 
@@ -139,7 +143,7 @@ impl Store {
     /// Sets the metadata cache image entries (address to bytes).
     pub fn set_overlay(&mut self, overlay: BTreeMap<u64, Arc<[u8]>>) {
         self.overlay_longest = overlay.values().map(|b| b.len() as u64).max().unwrap_or(0);
-        self.overlay = overlay;
+        self.overlay = Arc::new(overlay);
         self.cache.clear();
     }
 
@@ -240,9 +244,7 @@ impl Store {
     /// Reads up to `len` bytes of metadata at `address`; fewer only at the end of the file.
     pub fn read_upto(&self, address: Address, len: u64, structure: &'static str) -> Result<Vec<u8>> {
         let offset = self.offset(address, structure)?;
-        if self.transaction.is_some() {
-            dependencies::record_read(address.0..address.0.saturating_add(len));
-        }
+        self.note_read(address, len);
         if len > limits::METADATA_BLOCK_MAX {
             return Err(Error::limit(structure, address, format!("{len} bytes of metadata in one block")));
         }
@@ -284,20 +286,16 @@ impl Store {
     /// Fills `buf` with raw data at `address`; a read past EOF is an error.
     pub fn read_raw(&self, address: Address, buf: &mut [u8]) -> Result<()> {
         let offset = self.offset(address, "raw data")?;
-        if self.transaction.is_some() {
-            dependencies::record_read(address.0..address.0.saturating_add(buf.len() as u64));
-        }
+        self.note_read(address, buf.len() as u64);
         let n = self.driver.read_at(buf, offset).map_err(|e| Error::io("read", address, &e))?;
         if n == buf.len() { Ok(()) } else { Err(Error::past_end("raw data", address, buf.len() as u64, n as u64)) }
     }
 
-    /// [`Store::read_raw`] of bytes that the memory of the host has. False: a disk must be read, and
-    /// `buf` is undefined.
+    /// [`Store::read_raw`] of bytes that the memory of the host has. False: a disk must be read,
+    /// and `buf` is undefined.
     pub fn read_raw_in_memory(&self, address: Address, buf: &mut [u8]) -> Result<bool> {
         let offset = self.offset(address, "raw data")?;
-        if self.transaction.is_some() {
-            dependencies::record_read(address.0..address.0.saturating_add(buf.len() as u64));
-        }
+        self.note_read(address, buf.len() as u64);
         let n = self.driver.read_in_memory(buf, offset).map_err(|e| Error::io("read", address, &e))?;
         Ok(n == buf.len())
     }
@@ -315,10 +313,48 @@ impl Store {
         }
     }
 
+    fn note_read(&self, address: Address, len: u64) {
+        if let Some(reads) = &self.reads {
+            reads.add(address.0..address.0.saturating_add(len));
+        }
+    }
+
     /// Returns the decoded entry of type `T` at `address`; loads it (value, bytes to charge) if not
-    /// cached.
-    pub fn cached<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
-        self.cache.get_or_load(address, load)
+    /// cached. `load` must read the file by the store that it gets: a write to these bytes
+    /// invalidates the entry.
+    pub fn cached<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce(&Store) -> Result<(T, usize)>) -> Result<Arc<T>> {
+        self.cache.get_or_load(address, self.reads.as_ref(), || self.load(load))
+    }
+
+    /// Runs `load` with a store that records what it reads, which counts as read by this one, too.
+    fn load<T>(&self, load: impl FnOnce(&Store) -> Result<(T, usize)>) -> Loaded<T> {
+        if !self.cache.tracks_sources() {
+            return (load(self), None);
+        }
+        let store = self.recording();
+        let loaded = load(&store);
+        let sources = store.reads.unwrap_or_default().into_sources();
+        if let Some(reads) = &self.reads {
+            reads.add_sources(&sources);
+        }
+        (loaded, Some(sources))
+    }
+
+    /// This store for one load.
+    fn recording(&self) -> Store {
+        Store {
+            driver: self.driver.clone(),
+            superblock: self.superblock.clone(),
+            base: self.base,
+            recorded_base: self.recorded_base,
+            overlay: self.overlay.clone(),
+            overlay_longest: self.overlay_longest,
+            overlay_in_use: self.overlay_in_use.clone(),
+            cache: self.cache.clone(),
+            unfilter: self.unfilter.clone(),
+            transaction: self.transaction.clone(),
+            reads: Some(Reads::default()),
+        }
     }
 
     /// Caches an entry of type `T` decoded from `extents` (address, bytes), which the caller has
@@ -339,13 +375,85 @@ impl Store {
     pub fn cached_on_probation<T: Send + Sync + 'static>(
         &self,
         address: Address,
-        load: impl FnOnce() -> Result<(T, usize)>,
+        load: impl FnOnce(&Store) -> Result<(T, usize)>,
     ) -> Result<Arc<T>> {
-        self.cache.get_or_load_on_probation(address, load)
+        self.cache.get_or_load_on_probation(address, self.reads.as_ref(), || self.load(load))
     }
 
     /// Drops every cached entry.
     pub fn forget(&self) {
         self.cache.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Error;
+    use std::cell::Cell;
+
+    fn tracking() -> Store {
+        Store { cache: Arc::new(MetadataCache::tracking(1 << 20)), ..Store::over_bytes(vec![0u8; 4096]) }
+    }
+
+    /// Reads 8 bytes at `at`.
+    fn read(store: &Store, at: u64) {
+        store.read(Address(at), 8, "test").unwrap();
+    }
+
+    #[test]
+    fn an_entry_depends_on_what_the_entries_that_it_uses_were_decoded_from() {
+        let (store, loads) = (tracking(), Cell::new((0, 0)));
+        let inner = |store: &Store| {
+            store.cached(Address(100), |store| {
+                loads.set((loads.get().0 + 1, loads.get().1));
+                // A thread that works for the load.
+                std::thread::scope(|scope| scope.spawn(|| read(store, 200)).join()).unwrap();
+                Ok((1u8, 1))
+            })
+        };
+        let outer = || {
+            store.cached(Address(0), |store| {
+                loads.set((loads.get().0, loads.get().1 + 1));
+                read(store, 8);
+                inner(store)?;
+                Ok((1u16, 1))
+            })
+        };
+        let loaded = |want: (u32, u32)| {
+            outer().unwrap();
+            assert_eq!(loads.replace((0, 0)), want);
+        };
+        loaded((1, 1));
+        loaded((0, 0));
+        store.cache.invalidate(&(16..200), false);
+        loaded((0, 0));
+        // A read of the outer entry: the inner one stays, and the outer one depends on it again.
+        store.cache.invalidate(&(10..11), false);
+        loaded((0, 1));
+        store.cache.invalidate(&(207..300), false);
+        loaded((1, 1));
+        inner(&store).unwrap();
+        assert_eq!(loads.get(), (0, 0));
+    }
+
+    #[test]
+    fn an_entry_depends_on_what_a_failed_load_read() {
+        let store = tracking();
+        let outer = |value: u8| {
+            *store
+                .cached(Address(0), |store| {
+                    let failed = store.cached(Address(100), |store| {
+                        read(store, 200);
+                        Err::<(u16, usize), _>(Error::corrupt("test", Address(200), "damaged"))
+                    });
+                    assert!(failed.is_err());
+                    Ok((value, 1))
+                })
+                .unwrap()
+        };
+        assert_eq!((outer(1), outer(2)), (1, 1));
+        store.cache.invalidate(&(200..201), false);
+        assert_eq!(outer(3), 3);
     }
 }

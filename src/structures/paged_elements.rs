@@ -53,7 +53,7 @@ impl Page {
 
     /// The page from the store's cache, or read into it.
     pub fn cached(&self, store: &Store) -> Result<Arc<Elements>> {
-        let page = store.cached(self.address, || {
+        let page = store.cached(self.address, |store| {
             let page = self.load(store)?;
             let charge = size_of::<Elements>().saturating_add(page.byte_len());
             Ok((page, charge))

@@ -53,10 +53,10 @@ pub struct Access<'a> {
 }
 
 impl<'a> Access<'a> {
-    /// Access for a callback of a layout (a source of a virtual dataset is opened, a log is loaded).
+    /// Access for a callback of a layout: a source of a virtual dataset is opened, a log is loaded.
     ///
-    /// Layouts know no locks. Whoever calls a method of a layout has an access of the container, or
-    /// lets a thread have it that works for it.
+    /// Layouts know no locks. The caller of a layout has an access, or is a thread that works for a
+    /// caller that has one.
     pub(super) fn of_caller(connector: &'a NativeConnector) -> Access<'a> {
         debug_assert!(connector.editing.as_ref().is_none_or(|e| e.lock.0.is_locked()), "a layout is used without an access");
         Access { connector, _held: Held::ByCaller }

@@ -190,7 +190,7 @@ impl Located for LocatedFile {
         } else if let Some(file) = writable {
             let locked = if options.swmr { Some(file.again().map_err(io)?) } else { None };
             let connector = NativeConnector::open_writable(&host, file, directory, native).map_err(engine)?;
-            closed_on_error(&connector, connector.join_writers(&writers)).map_err(engine)?;
+            closed_on_error(&connector, connector.writer_join().join_writers(&writers)).map_err(engine)?;
             if let Some(locked) = locked {
                 begin_swmr(&connector, &locked).map_err(engine)?;
             }

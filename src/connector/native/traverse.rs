@@ -5,8 +5,8 @@ use crate::base::{Error, Result, limits};
 use crate::connector::{LinkTarget, ObjectId, ObjectKind};
 
 impl Access<'_> {
-    /// The object at `path` from the group `start` (from the root of its file if it begins with `/`);
-    /// `None` when there is none.
+    /// The object at `path` from the group `start`, or from the root of its file if `path` begins
+    /// with `/`; `None` when there is none.
     pub(super) fn follow_path(&self, start: ObjectId, path: &[u8], hops: &mut usize) -> Result<Option<ObjectId>> {
         let mut at = start;
         if path.first() == Some(&b'/') {
@@ -34,8 +34,8 @@ impl Access<'_> {
         Ok(Some(at))
     }
 
-    /// The object `object` of the file named `file` by file number `from`; `None` when it may not be
-    /// shown or does not exist.
+    /// The object `object` of the file named `file` by file number `from`; `None` when it may not
+    /// be shown or does not exist.
     pub(super) fn follow_external(&self, from: u32, file: &[u8], object: &[u8], hops: &mut usize) -> Result<Option<ObjectId>> {
         let from = self.connector.file(from)?;
         hop(hops, ObjectId { file: from.index, address: from.root })?;

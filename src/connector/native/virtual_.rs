@@ -1,12 +1,13 @@
 //! Virtual datasets: sources opened beneath the allowed directory, kept, read through the same
 //! cache.
 
+use super::NativeConnector;
 use super::access::Access;
 use super::dataset::Dataset;
 use super::external;
 use super::file::HdfFile;
 use super::object::Object;
-use super::{NativeConnector, OpenDataset};
+use super::open_datasets::OpenDataset;
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::connector::{ObjectId, ObjectKind};

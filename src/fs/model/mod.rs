@@ -111,8 +111,8 @@ fn waiting(done: Result<()>) -> Result<()> {
     }
 }
 
-/// Sets `attributes` of the object `id`, those of about [`ATTRIBUTES_BYTES`] in one change. They are
-/// read before the change: they may come from the same container.
+/// Sets `attributes` of the object `id`, those of about [`ATTRIBUTES_BYTES`] in one change. They
+/// are read before the change: they may come from the same container.
 fn set_all(edit: &dyn Edit, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
     let mut bytes = 0usize;
     let mut batch = Vec::new();

@@ -26,7 +26,7 @@ pub(super) type Visit<'a> = dyn FnMut(&Node, usize) -> Result<ControlFlow<()>> +
 /// The node at `address` from the store's cache, or read into it. Errors: damage; a node of another
 /// kind, or of another level than `level`.
 pub(in crate::structures) fn load(store: &Store, address: Address, kind: Btree1Kind, level: Option<u8>) -> Result<Arc<Node>> {
-    let node = store.cached(address, || {
+    let node = store.cached(address, |store| {
         let mut bytes = store.read_upto(address, FIRST_READ_BYTES, NAME)?;
         let used = Node::used_size(&bytes, kind, store.ctx(), address)?;
         if used > bytes.len() as u64 {

@@ -73,7 +73,7 @@ impl BTree2 {
     /// Opens the tree whose header is at `address`. Errors: corrupt header, or one with more
     /// records than the file has room for.
     pub fn open(store: &Store, address: Address) -> Result<Arc<BTree2>> {
-        store.cached(address, || {
+        store.cached(address, |store| {
             let tree = Self::load(store, address)?;
             let most = store.room()? / u64::from(tree.header.record_size).max(1);
             if tree.len() > most {
@@ -131,7 +131,7 @@ impl BTree2 {
     /// another pointer to the node disagrees with this one.
     pub(super) fn node(&self, store: &Store, pointer: &NodePointer, depth: u16) -> Result<Arc<Node>> {
         let kind = TreeKind::new(&self.header, depth, pointer.records);
-        let node = store.cached(pointer.address, || {
+        let node = store.cached(pointer.address, |store| {
             let node = self.load_node(store, pointer.address, kind)?;
             let charge = node.charge();
             Ok((node, charge))

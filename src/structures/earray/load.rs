@@ -50,7 +50,7 @@ impl DataBlockRef<'_> {
 impl ExtensibleArray {
     /// Opens the array whose header is at `address`; cheap when it is cached.
     pub fn open(store: &Store, address: Address) -> Result<Arc<ExtensibleArray>> {
-        store.cached(address, || {
+        store.cached(address, |store| {
             let array = Self::load(store, address)?;
             let rows = array.geometry.super_blocks.len().saturating_mul(size_of::<SuperBlockInfo>());
             Ok((array, size_of::<ExtensibleArray>().saturating_add(rows)))
@@ -73,7 +73,7 @@ impl ExtensibleArray {
     /// The index block from the store's cache, or read into it.
     pub(super) fn index_block(&self, store: &Store) -> Result<Arc<IndexBlock>> {
         let at = self.header.index_block;
-        let block = store.cached(at, || {
+        let block = store.cached(at, |store| {
             let charge = size_of::<IndexBlock>().saturating_add(charge(self.geometry.index_block_size()));
             Ok((self.load_index_block(store)?, charge))
         })?;
@@ -90,7 +90,7 @@ impl ExtensibleArray {
 
     /// The super block at `at` from the store's cache, or read into it.
     pub(super) fn super_block(&self, store: &Store, at: Address, info: &SuperBlockInfo) -> Result<Arc<SuperBlock>> {
-        let block = store.cached(at, || {
+        let block = store.cached(at, |store| {
             let charge = size_of::<SuperBlock>().saturating_add(charge(self.geometry.super_block_size(info)));
             Ok((self.load_super_block(store, at, info)?, charge))
         })?;
@@ -106,7 +106,7 @@ impl ExtensibleArray {
 
     /// The unpaged data block at `at` from the store's cache, or read into it.
     pub(super) fn data_block(&self, store: &Store, at: Address, info: &SuperBlockInfo) -> Result<Arc<DataBlock>> {
-        let block = store.cached(at, || {
+        let block = store.cached(at, |store| {
             let charge = size_of::<DataBlock>().saturating_add(charge(self.geometry.data_block_size(info)));
             Ok((self.load_data_block(store, at, info)?, charge))
         })?;

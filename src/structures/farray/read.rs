@@ -25,7 +25,7 @@ pub struct FixedArray {
 impl FixedArray {
     /// Opens the array whose header is at `address`; cheap when it is cached.
     pub fn open(store: &Store, address: Address) -> Result<Arc<FixedArray>> {
-        store.cached(address, || Ok((Self::load(store, address)?, size_of::<FixedArray>())))
+        store.cached(address, |store| Ok((Self::load(store, address)?, size_of::<FixedArray>())))
     }
 
     /// Reads the header at `address`, past the cache.
@@ -122,7 +122,7 @@ impl FixedArray {
 
     fn data_block(&self, store: &Store) -> Result<Arc<DataBlock>> {
         let at = self.header.data_block;
-        let block = store.cached(at, || {
+        let block = store.cached(at, |store| {
             let block = self.load_data_block(store)?;
             let charge = size_of::<DataBlock>().saturating_add(block.byte_len());
             Ok((block, charge))

@@ -68,7 +68,7 @@ impl Heap {
 
     /// The heap from the store's cache, or read into it.
     pub fn cached(store: &Store, address: Address) -> Result<Arc<Heap>> {
-        store.cached(address, || {
+        store.cached(address, |store| {
             let heap = Self::load(store, address)?;
             let filters = heap.header.filters.as_ref().map_or(0, |f| f.pipeline.len());
             Ok((heap, size_of::<Heap>().saturating_add(Header::size(store.ctx())).saturating_add(filters)))
@@ -126,7 +126,7 @@ impl Heap {
     /// The indirect block at `at` from the store's cache, or read into it. Errors: damage; the
     /// block belongs elsewhere.
     pub fn indirect(&self, store: &Store, at: IndirectRef) -> Result<Arc<IndirectBlock>> {
-        let block = store.cached(at.address, || {
+        let block = store.cached(at.address, |store| {
             let bytes = store.read(at.address, self.geometry.indirect_size(at.rows), indirect::NAME)?;
             let block = IndirectBlock::decode(&bytes, at.address, at.rows, &self.geometry)?;
             let charge = block.entries.len().saturating_mul(size_of::<Entry>()).saturating_add(64);

@@ -103,7 +103,7 @@ impl FractalHeap {
     /// Reads only the object. The checksum of its block is compared once, while the cache records
     /// that.
     fn managed_large(&self, store: &Store, spec: &DirectRef, offset: u64, length: u64) -> Result<Vec<u8>> {
-        let checked = store.cached(spec.address, || {
+        let checked = store.cached(spec.address, |store| {
             let block = self.load_direct(store, spec)?;
             let checked = CheckedDirect { spec: *spec, heap: block.heap, offset: block.offset };
             Ok((checked, size_of::<CheckedDirect>()))
@@ -118,7 +118,7 @@ impl FractalHeap {
     }
 
     fn direct(&self, store: &Store, spec: &DirectRef) -> Result<Arc<CachedDirect>> {
-        let found = store.cached(spec.address, || {
+        let found = store.cached(spec.address, |store| {
             let block = self.load_direct(store, spec)?;
             let charge = block.bytes.len().saturating_add(size_of::<CachedDirect>());
             Ok((CachedDirect { spec: *spec, block }, charge))

@@ -78,7 +78,7 @@ fn address_of(collection: Address, at: &Position) -> Result<Address> {
 }
 
 fn find(store: &Store, collection: Address, index: u32) -> Result<(Arc<Collection>, Position)> {
-    let c = store.cached(collection, || load_collection(store, collection))?;
+    let c = store.cached(collection, |store| load_collection(store, collection))?;
     let at = u16::try_from(index).ok().filter(|&i| i > 0).and_then(|i| c.directory.get(i)).copied();
     let at = at.ok_or_else(|| {
         let damage = c.directory.damage.map(|o| format!(" (damaged at byte {o})")).unwrap_or_default();

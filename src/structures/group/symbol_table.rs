@@ -131,7 +131,7 @@ impl SymbolTable {
 
     /// The symbol table node at `address`.
     pub(super) fn symbols(&self, store: &Store, address: Address) -> Result<Arc<SymbolTableNode>> {
-        store.cached(address, || {
+        store.cached(address, |store| {
             let mut bytes = store.read_upto(address, FIRST_READ_BYTES, symbol_table::NAME)?;
             let size = SymbolTableNode::size(store.ctx(), usize::from(SymbolTableNode::count(&bytes, address)?)) as u64;
             if size > bytes.len() as u64 {
@@ -149,7 +149,7 @@ impl SymbolTable {
         if level == 0 {
             return 1;
         }
-        let count = store.cached(address, || {
+        let count = store.cached(address, |store| {
             let leaves = match self.node(store, address, Some(level)) {
                 Ok(node) if level == 1 => node.children.len() as u64,
                 // Recursion depth: each level is below its parent's; decoding bounds the highest

@@ -27,7 +27,7 @@ pub struct HeapNames {
 impl HeapNames {
     /// Reads the header of the local heap at `heap`.
     pub fn open(store: &Store, heap: Address) -> Result<Self> {
-        let found = store.cached(heap, || {
+        let found = store.cached(heap, |store| {
             let names = HeapNames::of(heap, &load_header(store, heap)?);
             Ok((names, size_of::<HeapNames>()))
         })?;
@@ -105,7 +105,7 @@ impl HeapNames {
         let len = self.size.saturating_sub(start).min(PAGE_BYTES);
         let beyond = || Error::corrupt(NAME, self.heap, "the data segment exceeds 2^64 bytes");
         let address = self.data.checked_add(start).ok_or_else(beyond)?;
-        let page = store.cached(address, || {
+        let page = store.cached(address, |store| {
             let bytes = store.read_upto(address, len, NAME)?;
             let charge = bytes.len().saturating_add(64);
             Ok((Page(bytes), charge))

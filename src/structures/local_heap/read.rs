@@ -18,7 +18,7 @@ impl LocalHeap {
     /// Opens the heap whose header is at `address` and reads its data segment up to EOF. Errors:
     /// corrupt header, segment over `METADATA_BLOCK_MAX`.
     pub fn open(store: &Store, address: Address) -> Result<Arc<LocalHeap>> {
-        store.cached(address, || {
+        store.cached(address, |store| {
             let header = load_header(store, address)?;
             let segment = if header.segment_size == 0 { Vec::new() } else { store.read_upto(header.segment, header.segment_size, NAME)? };
             let charge = segment.len().saturating_add(size_of::<LocalHeap>());

@@ -26,7 +26,7 @@ impl SharedMessages {
     /// Opens the table of `nindexes` indexes at `table_address`, both from the superblock
     /// extension's message 0x0F.
     pub fn open(store: &Store, table_address: Address, nindexes: u8) -> Result<Arc<SharedMessages>> {
-        store.cached(table_address, || {
+        store.cached(table_address, |store| {
             let size = table_size(nindexes, store.ctx());
             let bytes = store.read(table_address, size as u64, NAME)?;
             let indexes = decode_table(&bytes, table_address, nindexes, store.ctx())?;

@@ -2,6 +2,7 @@
 
 use super::super::attribute::{self, Value};
 use super::super::{info, ownership};
+use super::change_parts::{AttributeChange, NameChange};
 use super::errors::{refused, too_large};
 use super::{Change, now};
 use crate::base::datatype::Datatype;
@@ -25,21 +26,21 @@ use std::cell::Cell;
 /// Largest name, bytes: what libhdf5's message takes, with its NUL.
 const NAME_MAX: usize = 65_534;
 
-impl Change<'_> {
+impl AttributeChange<'_> {
     /// Sets an attribute.
     pub(super) fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
             return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
-        let object = self.access.object(id)?;
+        let object = self.change.access.object(id)?;
         let found = attribute::stored(&object, name)?;
         if self.is_pending(id, name) {
             // A copying program says again what it said with types.
             return Ok(());
         }
-        let store = self.store()?;
+        let store = self.change.store()?;
         let held = self.held_by(id, name)?;
-        let data = store_elements(value, &mut Values::new(self, &store))?;
+        let data = store_elements(value, &mut Values::new(self.change, &store))?;
         let old = found.map(|old| attribute::typed(&object, &old).map(|typed| (old, typed))).transpose()?;
         let body = match old {
             Some((old, typed)) if typed.shape == value.shape && typed.datatype == value.datatype => Attribute { data, ..old }.encode(),
@@ -55,7 +56,7 @@ impl Change<'_> {
         };
         attributes_edit::set(&store, id.address, name, &body, now())?;
         self.free_held(&held)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 
@@ -64,35 +65,10 @@ impl Change<'_> {
         self.store_facts(id, ownership::NAME, &LinkFacts { ownership: *to, text: None })
     }
 
-    /// Sets owner and group of a link that is not a hard link.
-    pub(super) fn set_link_ownership(&self, group: ObjectId, name: &[u8], to: &Ownership) -> Result<()> {
-        self.set_link_facts(group, name, &LinkFacts { ownership: *to, ..self.link_facts(group, name)? })
-    }
-
-    /// Owner, group and text of a soft or external link.
-    pub(super) fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
-        Ok(ownership::of_link(&self.access.object(group)?, name))
-    }
-
-    /// Sets owner, group and text of a soft or external link.
-    pub(super) fn set_link_facts(&self, group: ObjectId, name: &[u8], to: &LinkFacts) -> Result<()> {
-        self.store_facts(group, &ownership::link_attribute(name), to)
-    }
-
-    /// Removes and returns owner, group and text of the link `name`, which will be removed.
-    pub(super) fn take_link_facts(&self, group: ObjectId, name: &[u8], target: &LinkTarget) -> Result<LinkFacts> {
-        if matches!(target, LinkTarget::Hard(_)) {
-            return Ok(LinkFacts::default());
-        }
-        let found = self.link_facts(group, name)?;
-        self.set_link_facts(group, name, &LinkFacts::default())?;
-        Ok(found)
-    }
-
     fn store_facts(&self, id: ObjectId, name: &[u8], to: &LinkFacts) -> Result<()> {
         match ownership::value(to) {
             Some(value) => self.set_attribute(id, name, &value),
-            None if attribute::stored(&self.access.object(id)?, name)?.is_some() => self.remove_attribute(id, name),
+            None if attribute::stored(&self.change.access.object(id)?, name)?.is_some() => self.remove_attribute(id, name),
             None => Ok(()),
         }
     }
@@ -102,21 +78,21 @@ impl Change<'_> {
         if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
             return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
-        let object = self.access.object(id)?;
-        let store = self.store()?;
+        let object = self.change.access.object(id)?;
+        let store = self.change.store()?;
         let version = HeaderEdit::load(&store, id.address)?.version();
         let held = self.held_by(id, name)?;
         let old = attribute::stored(&object, name)?.map(|old| attribute::typed(&object, &old).map(|value| (old, value))).transpose()?;
         self.not_pending(id, name);
         match old {
             Some((_, value)) if value.datatype.contains_reference() => {
-                if info::exact(&self.access, id, name)?.as_deref() != Some(bytes) {
+                if info::exact(&self.change.access, id, name)?.as_deref() != Some(bytes) {
                     let reason = "bytes of references are addresses in one file: user.h5dir.attributes sets them by paths";
                     return Err(Error::refused(libc::EPERM, reason));
                 }
             }
             Some((old, value)) if old.datatype_shared || !is_bytes(&value) => {
-                let data = raw(&value, bytes, &mut Values::new(self, &store))?;
+                let data = raw(&value, bytes, &mut Values::new(self.change, &store))?;
                 let body = Attribute { data, ..old }.encode();
                 attributes_edit::set(&store, id.address, name, &body, now()).map_err(too_large)?;
             }
@@ -128,7 +104,7 @@ impl Change<'_> {
             }
         }
         self.free_held(&held)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 
@@ -137,8 +113,8 @@ impl Change<'_> {
         if to.is_empty() || to.contains(&0) || to.len() > NAME_MAX {
             return Err(Error::refused(libc::EINVAL, "the name of an attribute has 1 to 65,534 bytes, and no NUL"));
         }
-        let store = self.store()?;
-        if !replace && attribute::stored(&self.access.object(id)?, to)?.is_some() {
+        let store = self.change.store()?;
+        if !replace && attribute::stored(&self.change.access.object(id)?, to)?.is_some() {
             return Err(Error::refused(libc::EEXIST, "the attribute is there"));
         }
         self.not_pending(id, from);
@@ -148,21 +124,48 @@ impl Change<'_> {
             return Err(Error::refused(libc::ENOENT, "there is no such attribute"));
         }
         self.free_held(&held)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 
     /// Removes an attribute.
     pub(super) fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
-        let store = self.store()?;
+        let store = self.change.store()?;
         self.not_pending(id, name);
         let held = self.held_by(id, name)?;
         if !attributes_edit::remove(&store, id.address, name, now())? {
             return Err(Error::refused(libc::ENODATA, "there is no such attribute"));
         }
         self.free_held(&held)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
+    }
+}
+
+impl NameChange<'_> {
+    /// Sets owner and group of a link that is not a hard link.
+    pub(super) fn set_link_ownership(&self, group: ObjectId, name: &[u8], to: &Ownership) -> Result<()> {
+        self.set_link_facts(group, name, &LinkFacts { ownership: *to, ..self.link_facts(group, name)? })
+    }
+
+    /// Owner, group and text of a soft or external link.
+    pub(super) fn link_facts(&self, group: ObjectId, name: &[u8]) -> Result<LinkFacts> {
+        Ok(ownership::of_link(&self.change.access.object(group)?, name))
+    }
+
+    /// Sets owner, group and text of a soft or external link.
+    pub(super) fn set_link_facts(&self, group: ObjectId, name: &[u8], to: &LinkFacts) -> Result<()> {
+        self.change.attributes().store_facts(group, &ownership::link_attribute(name), to)
+    }
+
+    /// Removes and returns owner, group and text of the link `name`, which will be removed.
+    pub(super) fn take_link_facts(&self, group: ObjectId, name: &[u8], target: &LinkTarget) -> Result<LinkFacts> {
+        if matches!(target, LinkTarget::Hard(_)) {
+            return Ok(LinkFacts::default());
+        }
+        let found = self.link_facts(group, name)?;
+        self.set_link_facts(group, name, &LinkFacts::default())?;
+        Ok(found)
     }
 }
 

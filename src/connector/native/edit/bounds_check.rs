@@ -5,8 +5,9 @@
 //! was checked, or allocated since.
 
 use super::super::dataset::Dataset;
+use super::Editing;
+use super::change_parts::{DataChange, ObjectChange};
 use super::errors::is_of_object;
-use super::{Change, Editing};
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
 use crate::meta::Store;
@@ -24,21 +25,21 @@ impl Editing {
     }
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// Errors: raw data of the dataset lies past the EOF at open, or its index is damaged.
     pub(super) fn check_bounds(&self, d: &Arc<Dataset>) -> Result<()> {
-        let store = self.store()?;
+        let store = self.change.store()?;
         let limit = eof_at_open(&store);
-        if self.editing.has_checked_bounds(d.id, &store) {
+        if self.change.editing.has_checked_bounds(d.id, &store) {
             return Ok(());
         }
-        let objects = &self.editing.objects;
+        let objects = &self.change.editing.objects;
         let known = objects.pending(d.id, |p| p.bounds_error.clone()).flatten();
         let wrong = match known {
             Some(error) => Some(error),
             None => {
                 let detail = || format!("lies past {limit}, the EOF when the file was opened");
-                let wrong = match d.layout().past(&self.operation(d, &d.space), limit) {
+                let wrong = match d.layout().past(&self.change.operation(d, &d.space), limit) {
                     Ok(found) => found.map(|at| Error::corrupt("raw data", at, detail())),
                     // Chunks behind a damaged part of an index are unknown.
                     Err(e) if is_of_object(&e) => Some(e),
@@ -53,11 +54,13 @@ impl Change<'_> {
         };
         wrong.map_or(Ok(()), Err)
     }
+}
 
+impl ObjectChange<'_> {
     /// Records that the object was created by this mount, perhaps at the address of a deleted one.
     pub(super) fn mark_created(&self, id: ObjectId) -> Result<()> {
-        if id.address < eof_at_open(&*self.store()?) {
-            self.editing.objects.use_object(id, |usage| usage.has_sound_bounds = true);
+        if id.address < eof_at_open(&*self.change.store()?) {
+            self.change.editing.objects.use_object(id, |usage| usage.has_sound_bounds = true);
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ fn damage(c: &NativeConnector, id: ObjectId, end: u64) {
                 write::insert(&store, &mut layout, &grid, shape, change.editing.btree_k, &scaled, record)?.layout
             }
         };
-        if changed { change.set_layout(&d, &DataLayout { ..layout }) } else { Ok(()) }
+        if changed { change.data().set_layout(&d, &DataLayout { ..layout }) } else { Ok(()) }
     })
     .unwrap();
 }

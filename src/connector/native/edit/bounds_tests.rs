@@ -28,8 +28,8 @@ fn an_operation_that_panics_is_rolled_back() {
     c.write(id, 0, &[7; 600]).unwrap();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         c.operate(&[id], |change| -> crate::base::Result<()> {
-            change.write(id, Form::Main, 550, &[9; 100])?;
-            change.create_file(c.root(), b"half")?;
+            change.data().write(id, Form::Main, 550, &[9; 100])?;
+            change.objects().create_file(c.root(), b"half")?;
             panic!("a bug");
         })
     }));

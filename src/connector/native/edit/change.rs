@@ -1,11 +1,12 @@
 //! Changing what a dataset is: what is stated makes it what it shall be (`plan`). What is not
 //! stated stays, as far as it fits.
 
+use super::Dataset;
 use super::attributes::Values;
 use super::bytes_file::is_bytes_file;
+use super::change_parts::LayoutChange;
 use super::errors::{invalid, refused};
 use super::relayout::Elements;
-use super::{Change, Dataset};
 use crate::base::Result;
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
@@ -19,14 +20,14 @@ const NEWLINES_AWAITED_MAX: usize = 4096;
 /// Fill values with references to objects that do not exist that are kept at a time.
 const FILLS_AWAITED_MAX: usize = 1 << 16;
 
-impl Change<'_> {
+impl LayoutChange<'_> {
     /// Makes a dataset what `spec` states, with the elements it has.
     pub(super) fn change_dataset(&self, id: ObjectId, spec: DatasetSpec) -> Result<()> {
-        let (store, d) = (self.store()?, self.dataset(id)?);
+        let (store, d) = (self.change.store()?, self.change.dataset(id)?);
         let mut spec = self.completed(id, spec);
         if self.is_wish(&d, &spec) {
             tracing::info!("chunks of a new file is kept until its shape is set");
-            self.editing.objects.change_pending(id, |p| p.spec = Some(spec));
+            self.change.editing.objects.change_pending(id, |p| p.spec = Some(spec));
             return Ok(());
         }
         let strings = spec.dtype.as_ref().is_some_and(|t| t.is_vlen_string());
@@ -35,7 +36,7 @@ impl Change<'_> {
         }
         // A fill value may refer to an object that is created later: null until then.
         let nowhere = Cell::new(false);
-        let creation = plan(&d.now()?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
+        let creation = plan(&d.now()?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self.change, &store) })?;
         let awaited_fill = awaited_fill(&spec, nowhere.get());
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
@@ -45,7 +46,7 @@ impl Change<'_> {
             return self.set_maximum(&d, max);
         }
         if let Some(elsewhere) = &creation.elsewhere {
-            self.connector.check_elsewhere(&d.object.file, elsewhere)?;
+            self.change.connector.check_elsewhere(&d.object.file, elsewhere)?;
         }
         let newlines = spec.newlines.take().unwrap_or_default();
         // Lines that are not there yet are written next.
@@ -55,27 +56,31 @@ impl Change<'_> {
             self.await_newlines(id, newlines)?;
         }
         self.settle_pending(id, awaited_fill)?;
-        self.connector.forget_holes(id);
+        self.change.connector.holes().forget_holes(id);
         // The same bytes are no change of them: who copies a file sets its times first.
-        if strings || creation.bytes() == Some(d.bytes.size) { self.note_change(id) } else { self.touch(id) }
+        if strings || creation.bytes() == Some(d.bytes.size) {
+            self.change.objects().note_change(id)
+        } else {
+            self.change.objects().touch(id)
+        }
     }
 
     /// Makes a dataset what `spec` states. Its elements are gone: others are written next.
     pub(super) fn replace_dataset(&self, id: ObjectId, spec: &DatasetSpec) -> Result<()> {
-        let (store, d) = (self.store()?, self.dataset(id)?);
+        let (store, d) = (self.change.store()?, self.change.dataset(id)?);
         let nowhere = Cell::new(false);
-        let creation = plan(&d.now()?.emptied(), spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
+        let creation = plan(&d.now()?.emptied(), spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self.change, &store) })?;
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
         self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Dropped)?;
         self.settle_pending(id, awaited_fill(spec, nowhere.get()))?;
-        self.touch(id)
+        self.change.objects().touch(id)
     }
 
     /// Drops the facts that were used. `fill`: the fill value to set once its references name
     /// objects; `None` leaves the awaited one, `Some(None)` drops it.
     fn settle_pending(&self, id: ObjectId, fill: Option<Option<NewValue>>) -> Result<()> {
-        let mut all = self.editing.objects.all_pending();
+        let mut all = self.change.editing.objects.all_pending();
         let waiting = || all.iter().filter(|(other, p)| *other != id && p.fill.is_some()).count();
         if matches!(fill, Some(Some(_))) && waiting() >= FILLS_AWAITED_MAX {
             return Err(invalid("too many fill values refer to objects that are not there"));
@@ -89,7 +94,7 @@ impl Change<'_> {
 
     /// Keeps the newlines inside strings until the lines are written.
     fn await_newlines(&self, id: ObjectId, newlines: Newlines) -> Result<()> {
-        let mut all = self.editing.objects.all_pending();
+        let mut all = self.change.editing.objects.all_pending();
         if all.iter().filter(|(other, p)| *other != id && p.newlines.is_some()).count() >= NEWLINES_AWAITED_MAX {
             return Err(invalid("too many files wait for strings with newlines"));
         }
@@ -99,23 +104,23 @@ impl Change<'_> {
 
     /// Makes a new file a named datatype. Its bytes, if there are any, must be `shown`.
     pub(super) fn commit_datatype(&self, id: ObjectId, datatype: &Datatype, shown: &[u8]) -> Result<()> {
-        let d = &self.dataset(id)?;
+        let d = &self.change.dataset(id)?;
         let is_text = d.bytes.size == 0
             || d.bytes.size == shown.len() as u64 && {
                 let mut text = shown.to_vec();
-                d.bytes.read(&self.connector.options.environment, 0, &mut text)?;
+                d.bytes.read(&self.change.connector.options.environment, 0, &mut text)?;
                 text == shown
             };
         if !is_bytes_file(d) || !is_text {
             return Err(invalid("only a new file that is empty, or holds the datatype's text, becomes a named datatype"));
         }
         self.become_datatype(d, datatype)?;
-        self.note_change(d.id)
+        self.change.objects().note_change(d.id)
     }
 
     /// `spec` with the facts that were set earlier.
     pub(super) fn completed(&self, id: ObjectId, spec: DatasetSpec) -> DatasetSpec {
-        match self.editing.objects.pending(id, |p| p.spec.clone()).flatten() {
+        match self.change.editing.objects.pending(id, |p| p.spec.clone()).flatten() {
             Some(wish) => with_wish(spec, wish),
             None => spec,
         }
@@ -126,7 +131,7 @@ impl Change<'_> {
         let (mut at, mut lines, mut open) = (0u64, 0u64, false);
         let mut piece = vec![0u8; 1 << 16];
         while at < d.bytes.size {
-            let n = d.bytes.read(&self.connector.options.environment, at, &mut piece)?;
+            let n = d.bytes.read(&self.change.connector.options.environment, at, &mut piece)?;
             let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| d.object.lacks("whole data layout"))?;
             lines = lines.saturating_add(memchr::memchr_iter(b'\n', bytes).count() as u64);
             open = bytes.last() != Some(&b'\n');

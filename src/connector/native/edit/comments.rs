@@ -1,17 +1,18 @@
 //! Comments of objects: text of the object comment message.
 
-use super::{Change, now};
+use super::change_parts::ObjectChange;
+use super::now;
 use crate::base::Result;
 use crate::connector::ObjectId;
 use crate::connector::edit::check_comment;
 use crate::format::message::comment;
 use crate::format::object_header::kind;
 
-impl Change<'_> {
+impl ObjectChange<'_> {
     /// Sets the comment of an object; an empty one removes it.
     pub(super) fn set_comment(&self, id: ObjectId, text: &[u8]) -> Result<()> {
         check_comment(text)?;
-        let (store, mut header) = (self.store()?, self.header(id)?);
+        let (store, mut header) = (self.change.store()?, self.change.header(id)?);
         let body = || comment::encode(text);
         match (header.find(kind::COMMENT), text.is_empty()) {
             (None, true) => return Ok(()),
@@ -21,7 +22,7 @@ impl Change<'_> {
         }
         header.note_change(now());
         header.write(&store)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 }

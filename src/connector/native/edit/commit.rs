@@ -1,6 +1,7 @@
 //! Commits: all dirty chunks are stored, then the transaction becomes durable.
 
 use super::super::NativeConnector;
+use super::connector_parts::Commits;
 use super::flush::HeldWriters;
 use super::{Change, Editing, is_full};
 use crate::base::lock_order::Locked;
@@ -77,10 +78,10 @@ struct Stored<'a> {
     _writer: Locked<MutexGuard<'a, ()>>,
 }
 
-impl NativeConnector {
+impl Commits<'_> {
     /// Makes all changes before this call durable.
     pub(super) fn commit_shared(&self) -> Result<()> {
-        self.editing()?.commits.share(|| self.commit_all(false))
+        self.connector.editing()?.commits.share(|| self.commit_all(false))
     }
 
     /// Stores all dirty chunks, then commits.
@@ -92,18 +93,18 @@ impl NativeConnector {
     }
 
     fn commit_changes(&self, close: bool) -> Result<()> {
-        let editing = self.editing()?;
+        let editing = self.connector.editing()?;
         waiting::may_wait();
         if close {
-            self.stop_flusher();
+            self.connector.write_back().stop_flusher();
         }
         // An error occurs again below.
-        let _ = self.store_before_commit();
-        self.file(0)?.store.transaction()?.sync_early();
+        let _ = self.connector.write_back().store_before_commit();
+        self.connector.file(0)?.store.transaction()?.sync_early();
         self.use_unshaped_to_commit()?;
         // What was written during the sync. Writers wait until the commit has their lock.
         let held = editing.hold_writers();
-        let _ = self.store_rounds();
+        let _ = self.connector.write_back().store_rounds();
         let writer = editing.writer();
         let Stored { flushed, state, _writer } = if !close && self.is_all_stored() {
             // Readers are not waited for.
@@ -113,58 +114,61 @@ impl NativeConnector {
             drop(writer);
             self.store_rest(close, held)?
         };
-        let store = self.file(0)?.store.clone();
+        let store = self.connector.file(0)?.store.clone();
         let begun = editing.begun.load(Ordering::Acquire);
         // Bytes in other files before the structures that refer to them.
-        let flushed = flushed.and_then(|()| self.options.neighbours.sync());
+        let flushed = flushed.and_then(|()| self.connector.options.neighbours.sync());
         // Later changes are not for SWMR readers.
         let flushed =
             flushed.and_then(|()| if close && store.is_swmr_writer() { store.commit().and_then(|()| store.end_swmr()) } else { Ok(()) });
         let closed = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
         let done = closed.and_then(|()| if close { store.close() } else { store.commit() });
-        if let (Ok(()), Some(state), Some(log)) = (&done, state, self.used_log()) {
+        if let (Ok(()), Some(state), Some(log)) = (&done, state, self.connector.used_log()) {
             log.reached(state);
         }
         if done.is_err() {
-            let _alone = self.access_alone();
+            let _alone = self.connector.access_alone();
             if store.transaction()?.has_failed() {
                 editing.first.failed(&store);
-                self.forget_log();
+                self.connector.forget_log();
             }
             if close {
                 store.transaction()?.abandon();
             }
-            self.forget_all();
+            self.connector.forget_all();
         }
         done
     }
 
     /// True if all changes are in the transaction. The caller holds the lock of writers.
     fn is_all_stored(&self) -> bool {
-        let is_writable = self.file(0).is_ok_and(|file| file.store.is_writable());
+        let is_writable = self.connector.file(0).is_ok_and(|file| file.store.is_writable());
         let awaits = |editing: &Editing| editing.objects.all_pending().iter().any(|(_, p)| p.awaits_commit());
-        is_writable && self.access().written_log().is_none() && !self.has_unstored() && !self.editing.as_ref().is_some_and(awaits)
+        is_writable
+            && self.connector.access().written_log().is_none()
+            && !self.has_unstored()
+            && !self.connector.editing.as_ref().is_some_and(awaits)
     }
 
     /// Stores what is not in the transaction yet, with the exclusive lock.
     fn store_rest(&self, close: bool, held: HeldWriters<'_>) -> Result<Stored<'_>> {
-        let change = self.change(&[])?;
+        let change = self.connector.change(&[])?;
         drop(held);
-        change.lead_references(close);
-        change.lead_elements(close);
-        change.lead_types(close);
-        change.order_links(close);
-        change.lead_fill_values(close);
+        change.attributes().lead_references(close);
+        change.references().lead_elements(close);
+        change.attributes().lead_types(close);
+        change.names().order_links(close);
+        change.attributes().lead_fill_values(close);
         let store = change.store()?;
         let flush = || {
-            let state = change.flush_log_to_commit(close && change.editing.begun.load(Ordering::Acquire))?;
-            change.flush_all().map(|()| state)
+            let state = change.log().flush_log_to_commit(close && change.editing.begun.load(Ordering::Acquire))?;
+            change.dirty_chunks().flush_all().map(|()| state)
         };
         let mut logged = flush();
         // With dirty chunks in memory, publishing would leave zeros in their place. Without any,
         // commits removals first, then stores the rest in the freed space.
         if logged.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() && !self.has_unstored() {
-            logged = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| flush());
+            logged = self.connector.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| flush());
         }
         let (flushed, state) = match logged {
             Ok(state) => (Ok(()), state),
@@ -174,7 +178,9 @@ impl NativeConnector {
         let Change { _writer, .. } = change;
         Ok(Stored { flushed, state, _writer })
     }
+}
 
+impl NativeConnector {
     /// Drops all decoded entries.
     pub(super) fn forget_all(&self) {
         self.datasets.forget_all();

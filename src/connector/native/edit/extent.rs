@@ -1,7 +1,7 @@
 //! Changes of the extent of a dataset.
 
 use super::super::dataset::Dataset;
-use super::Change;
+use super::change_parts::LayoutChange;
 use super::data::replace_message;
 use super::holes::Touched;
 use super::relayout::Elements;
@@ -17,10 +17,10 @@ use crate::structures::shared_messages::edit as shared_messages_edit;
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-impl Change<'_> {
+impl LayoutChange<'_> {
     /// Sets the extent of the dataset `id`; see [`crate::connector::edit::Edit::set_extent`].
     pub(super) fn set_extent(&self, id: ObjectId, next: &[u64]) -> Result<()> {
-        let d = self.writable_dataset(id)?;
+        let d = self.change.writable_dataset(id)?;
         let now = &d.space.dims;
         if !check_extent(&d.space.shape(), d.element_size, d.layout().resizes(), next)? {
             return Ok(());
@@ -33,26 +33,26 @@ impl Change<'_> {
         if !d.bytes.store.ctx().holds(bytes) {
             return Err(Error::refused(libc::EFBIG, "larger than a file of its addresses can be"));
         }
-        self.check_bounds(&d)?;
-        self.editing.preparations.cancel(id);
+        self.change.data().check_bounds(&d)?;
+        self.change.editing.preparations.cancel(id);
         if d.datatype.contains_vlen() {
-            self.check_form(&d)?;
-            if self.editing.objects.pending(id, |p| p.rewrite.is_some()) == Some(true) {
+            self.change.references().check_form(&d)?;
+            if self.change.editing.objects.pending(id, |p| p.rewrite.is_some()) == Some(true) {
                 return Err(Error::refused(libc::EBUSY, "the elements are being written"));
             }
             self.free_past(&d, next)?;
         }
         match now.len() {
-            1 => self.connector.note_holes(id, d.bytes.size, Touched::Resized(bytes))?,
-            _ => self.connector.forget_holes(id),
+            1 => self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Resized(bytes))?,
+            _ => self.change.connector.holes().forget_holes(id),
         }
         if is_first || d.layout().resizes_all() {
-            self.set_dims(&d, next.to_vec())?;
+            self.change.data().set_dims(&d, next.to_vec())?;
         } else {
             let creation = Creation { dims: next.to_vec(), ..d.now()?.creation };
             self.relayout(&d, &creation, false, Elements::Placed)?;
         }
-        self.touch(id)
+        self.change.objects().touch(id)
     }
 
     /// True if `spec` gives the dataset `d`, which becomes `creation`, nothing but another maximum
@@ -63,30 +63,30 @@ impl Change<'_> {
         if !is_alone || creation.layout != d.layout().for_copy() {
             return Ok(false);
         }
-        let store = self.store()?;
+        let store = self.change.store()?;
         let message = creation.layout.kind.message(store.ctx(), store.superblock().version, creation)?;
-        Ok(d.layout().takes_maximum(&self.operation(d, &d.space), max, &message))
+        Ok(d.layout().takes_maximum(&self.change.operation(d, &d.space), max, &message))
     }
 
     /// Makes `max` the maximum extent of the dataset `d`, which [`Change::is_maximum`] allows.
     pub(super) fn set_maximum(&self, d: &Dataset, max: Vec<Option<u64>>) -> Result<()> {
         let space = Dataspace { max_dims: Some(max), ..d.space.clone() };
-        self.editing.preparations.cancel(d.id);
-        let store = self.store()?;
+        self.change.editing.preparations.cancel(d.id);
+        let store = self.change.store()?;
         shared_messages_edit::forget(&store, d.id.address)?;
-        let mut header = self.header(d.id)?;
+        let mut header = self.change.header(d.id)?;
         replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
         header.write(&store)?;
-        self.changed(d.id);
-        self.note_change(d.id)
+        self.change.changed(d.id);
+        self.change.objects().note_change(d.id)
     }
 
     /// Writes the elements of `old` that the extent of the dataset `id` has to their coordinates.
     pub(super) fn place_elements(&self, old: &Dataset, id: ObjectId) -> Result<()> {
-        let env = &self.connector.options.environment;
-        let new = self.dataset(id)?;
+        let env = &self.change.connector.options.environment;
+        let new = self.change.dataset(id)?;
         let (from, to, size) = (&old.space.dims, &new.space.dims, old.element_size.max(1));
-        let written = self.connector.written(id, old, &new)?;
+        let written = self.change.connector.holes().written(id, old, &new)?;
         let (row, new_row) = (from.last().copied().unwrap_or(1).max(1), to.last().copied().unwrap_or(1));
         let mut piece = vec![0u8; PIECE_BYTES];
         let mut at = 0u64;
@@ -106,12 +106,16 @@ impl Change<'_> {
                 if let Some(place) = moved(element, from, to).filter(|_| kept > 0) {
                     let start = usize::try_from(element.saturating_mul(size).saturating_sub(next.start)).unwrap_or(usize::MAX);
                     let bytes = usize::try_from(kept.saturating_mul(size)).unwrap_or(usize::MAX);
-                    self.write_elements(id, place.saturating_mul(size), piece.get(start..start.saturating_add(bytes)).unwrap_or_default())?;
+                    self.change.data().write_elements(
+                        id,
+                        place.saturating_mul(size),
+                        piece.get(start..start.saturating_add(bytes)).unwrap_or_default(),
+                    )?;
                 }
                 element = stop;
             }
             at = next.start.saturating_add(n as u64);
-            self.flush_if_many(id)?;
+            self.change.dirty_chunks().flush_if_many(id)?;
         }
         Ok(())
     }
@@ -129,7 +133,7 @@ impl Change<'_> {
             runs.push(run);
             if runs.len() < RUNS_MAX { Ok(()) } else { Err(too_many()) }
         })?;
-        runs.into_iter().try_for_each(|run| self.free_sequences_in(d, run))
+        runs.into_iter().try_for_each(|run| self.change.data().free_sequences_in(d, run))
     }
 }
 

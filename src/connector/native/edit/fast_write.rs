@@ -28,7 +28,7 @@ impl NativeConnector {
         editing.preparations.cancel(id);
         let open = access.dataset(id)?;
         let written = offset..offset.saturating_add(bytes.len() as u64);
-        self.note_holes(id, open.dataset.bytes.size, Touched::Written(written))?;
+        self.holes().note_holes(id, open.dataset.bytes.size, Touched::Written(written))?;
         // An operation may store chunks for which there is no storage, or be rolled back.
         if access.reserve_unstored(Some(bytes.len() as u64)).is_err() {
             return Ok(false);
@@ -46,12 +46,12 @@ impl NativeConnector {
         drop(access);
         drop(writer);
         // Sparse chunks grow by writes.
-        if self.options.environment.dirty.bytes() > self.dirty_budget() {
-            self.bound_dirty()?;
+        if self.options.environment.dirty.bytes() > self.write_back().dirty_budget() {
+            self.write_back().bound_dirty()?;
         }
-        self.bound_staged()?;
+        self.write_back().bound_staged()?;
         if waiting > WAITING_MAX {
-            self.commit_all(false)?
+            self.commits().commit_all(false)?
         }
         Ok(true)
     }

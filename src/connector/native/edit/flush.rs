@@ -8,8 +8,9 @@
 //! Dirty chunks that a damaged dataset does not accept are dropped (`write_errors`).
 
 use super::super::dataset::id_of;
+use super::connector_parts::WriteBack;
 use super::errors::is_of_object;
-use super::{DIRTY_MIN, DIRTY_PART, Editing, NativeConnector, is_full};
+use super::{DIRTY_MIN, DIRTY_PART, Editing, is_full};
 use crate::base::{Result, waiting};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::key::{ChunkKey, DatasetKey};
@@ -76,23 +77,23 @@ fn by_dataset(chunks: Chosen) -> BTreeMap<DatasetKey, Chosen> {
     all
 }
 
-impl NativeConnector {
+impl WriteBack<'_> {
     /// Memory for dirty chunks, bytes.
     pub(super) fn dirty_budget(&self) -> u64 {
-        (self.options.environment.cache.budget() / DIRTY_PART).max(DIRTY_MIN)
+        (self.connector.options.environment.cache.budget() / DIRTY_PART).max(DIRTY_MIN)
     }
 
     /// Keeps dirty chunks within their memory. The caller holds no lock.
     pub(super) fn bound_dirty(&self) -> Result<()> {
-        let dirty = &self.options.environment.dirty;
+        let dirty = &self.connector.options.environment.dirty;
         let budget = self.dirty_budget();
-        if self.options.environment.files_are_full() {
+        if self.connector.options.environment.files_are_full() {
             self.bound_files()?;
         }
         if dirty.bytes() <= budget / 2 {
             return Ok(());
         }
-        let editing = self.editing()?;
+        let editing = self.connector.editing()?;
         if budget >= THREAD_MIN_BYTES {
             self.start_flusher(editing);
         }
@@ -109,7 +110,9 @@ impl NativeConnector {
             match self.store(chosen.clone()) {
                 Ok(0) => self.store_exclusively(chosen)?,
                 Ok(_) => {}
-                Err(e) if is_full(&e) && self.file(0)?.store.transaction()?.is_relieved() => self.commit_all(false)?,
+                Err(e) if is_full(&e) && self.connector.file(0)?.store.transaction()?.is_relieved() => {
+                    self.connector.commits().commit_all(false)?
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -118,7 +121,7 @@ impl NativeConnector {
 
     /// Keeps dirty chunks in temporary files within their bounds.
     fn bound_files(&self) -> Result<()> {
-        let env = &self.options.environment;
+        let env = &self.connector.options.environment;
         while env.files_are_full() {
             let chosen = env.dirty.choose_files(1);
             match self.store(chosen.clone()) {
@@ -134,13 +137,14 @@ impl NativeConnector {
     /// exceed their memory and cannot be stored, as on a full disk.
     pub(super) fn admit_write(&self) -> Result<()> {
         self.let_commit_pass()?;
-        let many = self.options.environment.dirty.bytes() > self.dirty_budget() || self.options.environment.files_are_full();
+        let many =
+            self.connector.options.environment.dirty.bytes() > self.dirty_budget() || self.connector.options.environment.files_are_full();
         if many { self.bound_dirty() } else { Ok(()) }
     }
 
     /// Waits while a commit holds writers back and more than a little is dirty.
     fn let_commit_pass(&self) -> Result<()> {
-        let (dirty, flusher) = (&self.options.environment.dirty, &self.editing()?.flusher);
+        let (dirty, flusher) = (&self.connector.options.environment.dirty, &self.connector.editing()?.flusher);
         if dirty.bytes() <= BEFORE_COMMIT_MAX_BYTES {
             return Ok(());
         }
@@ -155,11 +159,11 @@ impl NativeConnector {
     /// Stores chunks with the exclusive lock: chunks that change all the time, or of a damaged
     /// dataset.
     fn store_exclusively(&self, chunks: Chosen) -> Result<()> {
-        let change = self.change(&[])?;
+        let change = self.connector.change(&[])?;
         for (n, chunks) in by_dataset(chunks) {
-            let dirty = &self.options.environment.dirty;
+            let dirty = &self.connector.options.environment.dirty;
             let there: Chosen = chunks.into_iter().filter(|(key, chunk)| dirty.contains(*key, chunk)).collect();
-            change.flush_or_drop(id_of(n), &there)?;
+            change.dirty_chunks().flush_or_drop(id_of(n), &there)?;
         }
         Ok(())
     }
@@ -167,10 +171,10 @@ impl NativeConnector {
     /// Starts the thread unless it runs.
     fn start_flusher(&self, editing: &Editing) {
         let mut state = editing.flusher.state.lock();
-        let Some(this) = self.this.upgrade().filter(|_| !state.running && !state.stopped) else { return };
+        let Some(this) = self.connector.this.upgrade().filter(|_| !state.running && !state.stopped) else { return };
         let thread = std::thread::Builder::new().name("h5dir-flush".into()).spawn(move || {
             let _ended = this.editing.as_ref().map(|e| Ended(&e.flusher));
-            if let Err(e) = this.flush_while_needed() {
+            if let Err(e) = this.write_back().flush_while_needed() {
                 // The next write or commit gets the error, too, and returns it.
                 tracing::debug!("dirty chunks cannot be stored: {e}");
             }
@@ -180,8 +184,8 @@ impl NativeConnector {
 
     fn flush_while_needed(&self) -> Result<()> {
         let budget = self.dirty_budget();
-        let dirty = &self.options.environment.dirty;
-        let editing = self.editing()?;
+        let dirty = &self.connector.options.environment.dirty;
+        let editing = self.connector.editing()?;
         while dirty.bytes() > budget / 4 && !editing.flusher.state.lock().stopped {
             let turn = editing.flusher.turn();
             if self.store(dirty.choose((budget / 4).min(STEP_BYTES)))? == 0 {
@@ -195,7 +199,7 @@ impl NativeConnector {
 
     /// Encodes chunks without a lock, then stores them. Returns the number of stored chunks.
     fn store(&self, chunks: Chosen) -> Result<usize> {
-        let env = &self.options.environment;
+        let env = &self.connector.options.environment;
         let mut entered = 0usize;
         for (n, chunks) in by_dataset(chunks) {
             let id = id_of(n);
@@ -203,14 +207,14 @@ impl NativeConnector {
             for batch in chunks.chunks(batch_len(env, bytes)) {
                 // The dataset may have been deleted, and its address reused.
                 let (dataset, batch) = {
-                    let access = self.access();
+                    let access = self.connector.access();
                     let there: Chosen = batch.iter().filter(|(key, chunk)| env.dirty.contains(*key, chunk)).cloned().collect();
                     (access.dataset(id), there)
                 };
                 // A damaged dataset fails again in `store_exclusively`.
                 let Ok(d) = &dataset else { continue };
                 let encoded = d.dataset.layout().write_back().map_or_else(|| Ok(Vec::new()), |w| w.encode(env, &batch));
-                match encoded.and_then(|encoded| self.change(&[id])?.enter_encoded(id, encoded)) {
+                match encoded.and_then(|encoded| self.connector.change(&[id])?.dirty_chunks().enter_encoded(id, encoded)) {
                     Ok(n) => entered = entered.saturating_add(n),
                     Err(e) if is_of_object(&e) => {
                         self.store_exclusively(batch)?;
@@ -226,7 +230,7 @@ impl NativeConnector {
     /// Stores the dirty chunks of one dataset while other operations continue.
     pub(super) fn store_dataset(&self, dataset: DatasetKey, rounds: usize) -> Result<()> {
         for _ in 0..rounds {
-            let chunks = self.options.environment.dirty.of(dataset);
+            let chunks = self.connector.options.environment.dirty.of(dataset);
             if chunks.is_empty() || self.store(chunks)? == 0 {
                 break;
             }
@@ -237,13 +241,13 @@ impl NativeConnector {
     /// Stores most dirty chunks before a commit, while other operations continue.
     pub(super) fn store_before_commit(&self) -> Result<()> {
         // Only one round: a file that changes again would be encoded for nothing.
-        self.store(self.options.environment.dirty.choose_files(u64::MAX))?;
+        self.store(self.connector.options.environment.dirty.choose_files(u64::MAX))?;
         self.store_rounds()
     }
 
     /// Stores most dirty chunks in memory, also those that become dirty meanwhile.
     pub(super) fn store_rounds(&self) -> Result<()> {
-        let (dirty, flusher) = (&self.options.environment.dirty, &self.editing()?.flusher);
+        let (dirty, flusher) = (&self.connector.options.environment.dirty, &self.connector.editing()?.flusher);
         for _ in 0..COMMIT_ROUNDS {
             let _turn = flusher.turn();
             if dirty.bytes() < EARLY_MIN_BYTES || self.store(dirty.choose(u64::MAX))? == 0 {
@@ -256,7 +260,7 @@ impl NativeConnector {
 
     /// Stops the thread for good, and waits for its end.
     pub(super) fn stop_flusher(&self) {
-        let Some(editing) = &self.editing else { return };
+        let Some(editing) = &self.connector.editing else { return };
         let mut state = editing.flusher.state.lock();
         state.stopped = true;
         while state.running {

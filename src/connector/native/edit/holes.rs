@@ -4,8 +4,8 @@
 //! knows which elements were written then learns it from the holes that the program left. Only
 //! files with holes have an entry.
 
-use super::super::NativeConnector;
 use super::super::dataset::Dataset;
+use super::connector_parts::Holes;
 use super::relayout::{bound_holes, skips_holes};
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
@@ -30,12 +30,12 @@ pub(super) enum Touched {
     Resized(u64),
 }
 
-impl NativeConnector {
+impl<'a> Holes<'a> {
     /// Notes a change of the bytes of `id`, which has `size` bytes, if it is a new file. The caller
     /// makes the change in the same operation: writes and sizes are noted before, because a byte
     /// that counts as written does no harm, punches afterwards.
     pub(super) fn note_holes(&self, id: ObjectId, size: u64, touched: Touched) -> Result<()> {
-        let Some(editing) = &self.editing else { return Ok(()) };
+        let Some(editing) = &self.connector.editing else { return Ok(()) };
         let usage = editing.objects.usage(id);
         if !(usage.is_new_file || usage.has_exact_holes) {
             return Ok(());
@@ -49,8 +49,8 @@ impl NativeConnector {
     }
 
     /// Finds the elements of `old`, the dataset `id` as it was, that are written to `new`.
-    pub(super) fn written<'a>(&'a self, id: ObjectId, old: &Dataset, new: &Dataset) -> Result<Written<'a>> {
-        let env = &self.options.environment;
+    pub(super) fn written(self, id: ObjectId, old: &Dataset, new: &Dataset) -> Result<Written<'a>> {
+        let env = &self.connector.options.environment;
         // With another fill value, undefined elements would not read as the zeros of a hole.
         let stay_undefined = new.layout().definition().is_some() && old.bytes.fill == new.bytes.fill;
         if let Some(holes) = self.exact_holes(id).filter(|_| stay_undefined) {
@@ -71,7 +71,7 @@ impl NativeConnector {
 
     /// All holes of `id`; `None` unless it is a new file.
     fn exact_holes(&self, id: ObjectId) -> Option<ElementSet> {
-        let objects = &self.editing.as_ref()?.objects;
+        let objects = &self.connector.editing.as_ref()?.objects;
         let usage = objects.usage(id);
         let known = usage.has_exact_holes || usage.is_new_file;
         known.then(|| objects.pending(id, |p| p.holes.clone()).unwrap_or_default())
@@ -79,7 +79,7 @@ impl NativeConnector {
 
     /// The description of `id` was set: its layout knows what is defined.
     pub(super) fn forget_holes(&self, id: ObjectId) {
-        if let Some(editing) = &self.editing {
+        if let Some(editing) = &self.connector.editing {
             editing.objects.use_object(id, |usage| usage.has_exact_holes = false);
             editing.objects.change_pending(id, |p| p.holes = ElementSet::default());
         }

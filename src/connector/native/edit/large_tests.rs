@@ -147,9 +147,9 @@ fn an_operation_that_fails_is_rolled_back() {
             assert!(failed.is_err());
             assert!(bytes(&c, id) == data, "{committed}");
         };
-        fail(&|change| change.write(id, Form::Main, 719_000, &[1; 20_000]));
-        fail(&|change| change.set_size(id, Form::Main, 40_000 * 12));
-        fail(&|change| change.set_size(id, Form::Main, 90_000 * 12));
+        fail(&|change| change.data().write(id, Form::Main, 719_000, &[1; 20_000]));
+        fail(&|change| change.data().set_size(id, Form::Main, 40_000 * 12));
+        fail(&|change| change.data().set_size(id, Form::Main, 90_000 * 12));
     }
 }
 

@@ -4,7 +4,7 @@
 //! not exist yet is kept until they do, and is applied by a commit; the last commit applies what is
 //! left to the links that exist.
 
-use super::Change;
+use super::change_parts::NameChange;
 use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::structures::group::order;
@@ -16,14 +16,14 @@ fn len(names: &[Vec<u8>]) -> usize {
     names.iter().map(|name| name.len().saturating_add(size_of::<Vec<u8>>())).fold(0, usize::saturating_add)
 }
 
-impl Change<'_> {
+impl NameChange<'_> {
     /// Sets the creation order of the links of `group`.
     pub(super) fn set_link_order(&self, group: ObjectId, names: &[Vec<u8>]) -> Result<()> {
-        if self.kind(group)? != ObjectKind::Group {
+        if self.change.objects().kind(group)? != ObjectKind::Group {
             return Err(Error::refused(libc::EINVAL, "only a group has links with an order"));
         }
         let complete = self.apply_order(group, names)?;
-        let mut pending = self.editing.objects.all_pending();
+        let mut pending = self.change.editing.objects.all_pending();
         pending.change(group, |p| p.link_order = None);
         let kept = pending.iter().filter_map(|(_, p)| p.link_order.as_ref()).map(|names| len(names));
         if complete {
@@ -47,21 +47,22 @@ impl Change<'_> {
     }
 
     fn order_present(&self, group: ObjectId, names: &[Vec<u8>]) -> Result<()> {
-        if order::set_order(&*self.store()?, group.address, names)? {
-            self.changed(group);
+        if order::set_order(&*self.change.store()?, group.address, names)? {
+            self.change.changed(group);
         }
         Ok(())
     }
 
     /// Applies the orders that wait for links. `last`: also of groups that lack some.
     pub(super) fn order_links(&self, last: bool) {
-        let all = self.editing.objects.all_pending().take(|p| p.link_order.take());
+        let all = self.change.editing.objects.all_pending().take(|p| p.link_order.take());
         for (group, names) in all {
-            let done =
-                self.atomically(|| if last { self.order_present(group, &names).map(|()| true) } else { self.apply_order(group, &names) });
+            let done = self
+                .change
+                .atomically(|| if last { self.order_present(group, &names).map(|()| true) } else { self.apply_order(group, &names) });
             match done {
                 Ok(true) => {}
-                Ok(false) => self.editing.objects.change_pending(group, |p| p.link_order = Some(names)),
+                Ok(false) => self.change.editing.objects.change_pending(group, |p| p.link_order = Some(names)),
                 Err(error) => tracing::warn!("object at {}: its links have another order than their source: {error}", group.address),
             }
         }

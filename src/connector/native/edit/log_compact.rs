@@ -10,6 +10,7 @@
 
 use super::super::NativeConnector;
 use super::super::record_log;
+use super::connector_parts::LogCompaction;
 use super::flush::LogFlush;
 use super::log::LogRoom;
 use crate::base::locks::Mutex;
@@ -101,10 +102,10 @@ pub(super) struct Compaction {
 /// The compaction that continues when the container is idle.
 pub(super) type IdleCompaction = Mutex<Option<Compaction>>;
 
-impl NativeConnector {
+impl LogCompaction<'_> {
     /// The log of records, opened. Errors: there is none, or it cannot be opened.
     fn log_to_edit(&self) -> Result<Arc<RecordLog>> {
-        let access = self.access();
+        let access = self.connector.access();
         let log = access.record_log().ok_or_else(|| Error::refused(libc::ENODATA, "the file has no log that is written"))?;
         log.last_number().map(|_| log)
     }
@@ -113,7 +114,7 @@ impl NativeConnector {
     /// dead.
     fn survey(&self, only: Option<ObjectId>) -> Result<(Survey, bool)> {
         let (mut all, mut wanted) = (Survey::default(), Survey { ordered: true, ..Survey::default() });
-        self.each_in_log(&mut |id, _, measure| {
+        self.connector.each_in_log(&mut |id, _, measure| {
             if only.is_none_or(|only| only == id) {
                 wanted.add(id, measure.clone());
             }
@@ -130,7 +131,7 @@ impl NativeConnector {
     /// also where the log is compact. Fails if the disk has no room for the moved elements.
     fn begin_compaction(&self, only: Option<ObjectId>, anew: bool) -> Result<Option<Compaction>> {
         let log = self.log_to_edit()?;
-        self.commit_all(false)?;
+        self.connector.commits().commit_all(false)?;
         let (survey, has_dead) = self.survey(only)?;
         if only.is_some() && survey.datasets.is_empty() {
             return Err(Error::refused(libc::ENODATA, "the dataset is not in the log"));
@@ -139,17 +140,17 @@ impl NativeConnector {
             return Ok(None);
         }
         let compaction = Compaction { at: 0, last: log.last_number()?, moved: 0, total: survey.written, datasets: survey.datasets.clone() };
-        let change = self.change(&[])?;
+        let change = self.connector.change(&[])?;
         // There is a log dataset also if nothing is moved: numbers of log datasets are not used
         // again.
-        change.add_log(&log, LogRoom::Reserved(room_for(survey.live())), LogFlush::Early)?;
+        change.log().add_log(&log, LogRoom::Reserved(room_for(survey.live())), LogFlush::Early)?;
         Ok(Some(compaction))
     }
 
     /// Moves the next piece. False: there is none.
     fn move_piece(&self, compaction: &mut Compaction) -> Result<bool> {
         let Some(id) = compaction.datasets.front().copied() else { return Ok(false) };
-        let change = self.change(&[id])?;
+        let change = self.connector.change(&[id])?;
         // Deleted meanwhile, perhaps.
         let Ok(d) = change.dataset(id) else {
             compaction.next_dataset();
@@ -164,7 +165,7 @@ impl NativeConnector {
             return Ok(true);
         };
         let mut piece = vec![0; usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0)];
-        let env = &self.options.environment;
+        let env = &self.connector.options.environment;
         d.bytes.read(env, range.start, &mut piece)?;
         change.atomically_reserved(|| d.layout().overwrite(&d.bytes, env, range.start, &piece))?;
         change.settle()?;
@@ -177,7 +178,7 @@ impl NativeConnector {
     /// bytes freed. The last log dataset stays: its number must not be used again.
     fn free_dead_logs(&self) -> Result<u64> {
         let log = self.log_to_edit()?;
-        self.commit_all(false)?;
+        self.connector.commits().commit_all(false)?;
         let Some(last) = log.last_number()?.checked_sub(1) else { return Ok(0) };
         if log.unused(last, &self.survey(None)?.0.logs)?.is_empty() {
             return Ok(0);
@@ -188,34 +189,34 @@ impl NativeConnector {
     /// Makes what was moved durable, and frees what no dataset needs; returns the bytes freed.
     fn end_compaction(&self, last: u32) -> Result<u64> {
         let log = self.log_to_edit()?;
-        self.commit_all(false)?;
+        self.connector.commits().commit_all(false)?;
         let (mut keep, mut used) = (HashSet::default(), BTreeSet::new());
-        self.each_in_log(&mut |_, number, mut measure| {
+        self.connector.each_in_log(&mut |_, number, mut measure| {
             keep.insert(number);
             used.append(&mut measure.logs);
         })?;
-        let change = self.change(&[])?;
+        let change = self.connector.change(&[])?;
         // What changed since is in memory.
-        change.flush_log(LogFlush::Early)?;
+        change.log().flush_log(LogFlush::Early)?;
         // Datasets that are open without a name have entries too.
-        let keep = (!self.editing()?.objects.has_nameless()).then_some(&keep);
+        let keep = (!self.connector.editing()?.objects.has_nameless()).then_some(&keep);
         let unused = if keep.is_some() { log.unused(last, &used)? } else { Vec::new() };
         let freed = unused.iter().map(|(_, log)| log.len).fold(0, u64::saturating_add);
         change.atomically(|| {
             // Closed: the unused end of the last log dataset is freed, too.
-            let state = change.write_index(&log, true, keep)?;
-            let group = change.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
+            let state = change.log().write_index(&log, true, keep)?;
+            let group = change.log().log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
             for (number, _) in &unused {
-                change.unlink(group, &record_log::log_name(*number), false)?;
+                change.names().unlink(group, &record_log::log_name(*number), false)?;
             }
             log.remove_logs(&unused);
             Ok(state)
         })?;
         // Records are cached by their address.
-        self.options.environment.forget_decoded();
+        self.connector.options.environment.forget_decoded();
         log.count_appended(None);
         drop(change);
-        self.commit_all(false)?;
+        self.connector.commits().commit_all(false)?;
         Ok(freed)
     }
 }
@@ -232,25 +233,25 @@ impl Compaction {
     }
 }
 
-impl NativeConnector {
+impl LogCompaction<'_> {
     /// Compacts the dataset `only` or all. Where the first pass could put the elements only past
     /// the space that it freed, a second one moves them there, so that the file can be cut.
     fn compact_whole(&self, only: Option<ObjectId>, progress: &mut CompactProgress<'_>) -> Result<Compacted> {
         // Their space may have room for what is moved.
         let freed = self.free_dead_logs()?;
         let Some(mut compaction) = self.begin_compaction(only, false)? else {
-            self.file(0)?.store.transaction()?.release_free_storage();
+            self.connector.file(0)?.store.transaction()?.release_free_storage();
             return Ok(Compacted { freed, finished: true, ..Compacted::default() });
         };
         let mut done = self.run_compaction(&mut compaction, progress)?;
         done.freed = done.freed.saturating_add(freed);
-        let space = self.file(0)?.store.transaction()?.space_usage();
+        let space = self.connector.file(0)?.store.transaction()?.space_usage();
         let room = room_for(self.survey(only)?.0.live());
         let can_move = done.finished && done.freed > 0 && space.free > space.end / FREE_PART && space.largest >= room;
         if can_move && let Some(mut again) = self.begin_compaction(only, true)? {
             done.finished = self.run_compaction(&mut again, progress)?.finished;
         }
-        self.file(0)?.store.transaction()?.release_free_storage();
+        self.connector.file(0)?.store.transaction()?.release_free_storage();
         Ok(done)
     }
 
@@ -275,8 +276,10 @@ impl NativeConnector {
     }
 
     fn try_compact_to_close(&self) -> Result<()> {
-        let Some(log) = self.access().record_log().filter(|log| log.appended() > 0 || log.staged_bytes() > 0) else { return Ok(()) };
-        let mut idle = self.editing()?.compaction.lock();
+        let Some(log) = self.connector.access().record_log().filter(|log| log.appended() > 0 || log.staged_bytes() > 0) else {
+            return Ok(());
+        };
+        let mut idle = self.connector.editing()?.compaction.lock();
         *idle = None;
         let many_dead = |live: u64| {
             let totals = log.totals()?;
@@ -304,13 +307,13 @@ impl EditLog for NativeConnector {
         // One at a time.
         let mut idle = self.editing()?.compaction.lock();
         *idle = None;
-        self.compact_whole(only, progress)
+        self.compaction().compact_whole(only, progress)
     }
 
     fn compact_part(&self) -> Result<bool> {
         let Some(mut under_way) = self.editing()?.compaction.try_lock() else { return Ok(false) };
         if under_way.is_none() {
-            let log = self.log_to_edit()?;
+            let log = self.compaction().log_to_edit()?;
             let look_at = match log.look_at() {
                 Some(bytes) => bytes,
                 None => IDLE_DEAD_MIN_BYTES.max(log.totals()?.bytes / 2),
@@ -319,7 +322,7 @@ impl EditLog for NativeConnector {
                 return Ok(false);
             }
             // A look reads the whole index.
-            let (survey, total) = (self.survey(None)?.0, log.totals()?.bytes);
+            let (survey, total) = (self.compaction().survey(None)?.0, log.totals()?.bytes);
             let dead = if survey.unmeasured { 0 } else { total.saturating_sub(survey.live()) };
             let missing = missing_dead(dead, total);
             if missing > 0 {
@@ -327,20 +330,20 @@ impl EditLog for NativeConnector {
                 return Ok(false);
             }
             log.count_appended(None);
-            if self.free_dead_logs()? > 0 {
+            if self.compaction().free_dead_logs()? > 0 {
                 return Ok(false);
             }
-            *under_way = self.begin_compaction(None, false)?;
+            *under_way = self.compaction().begin_compaction(None, false)?;
         }
         let Some(compaction) = &mut *under_way else { return Ok(false) };
         let until = compaction.moved.saturating_add(IDLE_BYTES);
         while compaction.moved < until {
-            match self.move_piece(compaction) {
+            match self.compaction().move_piece(compaction) {
                 Ok(true) => {}
                 Ok(false) => {
                     let last = compaction.last;
                     *under_way = None;
-                    self.end_compaction(last)?;
+                    self.compaction().end_compaction(last)?;
                     self.file(0)?.store.transaction()?.release_free_storage();
                     return Ok(false);
                 }
@@ -354,12 +357,12 @@ impl EditLog for NativeConnector {
     }
 
     fn rebuild_index(&self) -> Result<()> {
-        let log = self.log_to_edit()?;
-        self.commit_all(false)?;
+        let log = self.compaction().log_to_edit()?;
+        self.commits().commit_all(false)?;
         let change = self.change(&[])?;
         log.forget_index()?;
-        change.atomically(|| change.write_index(&log, false, None))?;
+        change.atomically(|| change.log().write_index(&log, false, None))?;
         drop(change);
-        self.commit_all(false)
+        self.commits().commit_all(false)
     }
 }

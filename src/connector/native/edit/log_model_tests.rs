@@ -217,8 +217,8 @@ impl Session {
         let (id, size) = (self.id(n), KINDS[n].size);
         let data = vec![9; ((range.end - range.start) * size) as usize];
         let failed = self.opened.c.operate(&[id], |change| -> Result<()> {
-            change.write(id, Form::Main, range.start * size, &data)?;
-            change.flush_log(super::flush::LogFlush::Within)?;
+            change.data().write(id, Form::Main, range.start * size, &data)?;
+            change.log().flush_log(super::flush::LogFlush::Within)?;
             Err(Error::refused(libc::EIO, "a test"))
         });
         assert!(failed.is_err());

@@ -8,10 +8,11 @@ use super::super::attribute::{self, Value};
 use super::super::log_members::{self, counts};
 use super::super::released_log::{COUNTS, DIMS, GROUP, ID, MAX_DIMS, PREFIX, data_name, metadata_name};
 use super::attributes::put;
+use super::change_parts::LogChange;
 use super::data::replace_message;
 use super::flush::LogFlush;
 use super::log::{contiguous_at, signed};
-use super::{Change, now};
+use super::now;
 use crate::base::datatype::{Bitfield, ByteOrder, Class, Datatype, FixedPoint};
 use crate::base::fill::Fill;
 use crate::base::shape::Shape;
@@ -54,18 +55,18 @@ fn gone() -> Error {
     Error::refused(libc::EIO, "the group _LOG of the log is gone")
 }
 
-impl Change<'_> {
+impl LogChange<'_> {
     fn put_integers(&self, id: ObjectId, name: &[u8], value: &Value) -> Result<()> {
-        let store = self.store()?;
+        let store = self.change.store()?;
         let version = HeaderEdit::load(&store, id.address)?.version();
         put(&store, id, version, name, value)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 
     /// Changes the counts of the root group.
     fn set_counts(&self, change: impl FnOnce(&mut [i64; 5])) -> Result<()> {
-        let file = self.connector.file(0)?;
+        let file = self.change.connector.file(0)?;
         let found = counts(&file, PREFIX)?;
         let mut all = [found.datasets, found.data, found.metadata, found.config, found.subfiles];
         change(&mut all);
@@ -74,12 +75,12 @@ impl Change<'_> {
 
     /// Makes a log of the released log VOL in a file that has none and no dataset.
     pub(super) fn create_released_log(&self) -> Result<()> {
-        let file = self.connector.file(0)?;
+        let file = self.change.connector.file(0)?;
         let root = ObjectId { file: 0, address: file.root };
-        if self.access.log_of(&file).is_some() {
+        if self.change.access.log_of(&file).is_some() {
             return Err(Error::refused(libc::EEXIST, "the file has a log"));
         }
-        self.create_group(root, GROUP)?;
+        self.change.objects().create_group(root, GROUP)?;
         self.put_integers(root, COUNTS, &integers(&[0, 0, 0, 0, 1], 4))?;
         *file.log.write() = None;
         Ok(())
@@ -87,7 +88,7 @@ impl Change<'_> {
 
     /// `creation` with the layout that datasets in this file have. Errors: it cannot have it.
     pub(super) fn suited(&self, creation: Creation) -> Result<Creation> {
-        let is_released = self.access.written_log().is_some_and(|log| log.is_released());
+        let is_released = self.change.access.written_log().is_some_and(|log| log.is_released());
         let refuse = |why: &'static str| Err(Error::refused(libc::EOPNOTSUPP, why));
         match (is_released, creation.layout.kind.records()) {
             (false, Some(Records::Released)) => Ok(Creation { layout: new_in_log(Records::Plain), ..creation }),
@@ -104,7 +105,7 @@ impl Change<'_> {
     /// Makes the dataset object of `id` an anchor of a released log. One that is `blank` keeps the
     /// ID that it has: other programs count IDs without a dataset as datasets.
     pub(super) fn set_released_anchor(&self, log: &RecordLog, id: ObjectId, creation: &Creation, blank: bool) -> Result<bool> {
-        let has = if blank { log_members::integers(&self.access.object(id)?, ID)? } else { None };
+        let has = if blank { log_members::integers(&self.change.access.object(id)?, ID)? } else { None };
         let kept = match has.and_then(|all| u64::try_from(*all.first()?).ok()) {
             Some(number) if log.renew_id(number)? => Some(number),
             _ => None,
@@ -128,22 +129,22 @@ impl Change<'_> {
 
     /// Takes the attributes of an anchor from an object that is a dataset no more.
     pub(super) fn drop_released_anchor(&self, id: ObjectId) -> Result<()> {
-        if !self.access.written_log().is_some_and(|log| log.is_released()) {
+        if !self.change.access.written_log().is_some_and(|log| log.is_released()) {
             return Ok(());
         }
-        let object = self.access.object(id)?;
+        let object = self.change.access.object(id)?;
         for name in [ID, DIMS, MAX_DIMS] {
             if attribute::stored(&object, name)?.is_some() {
-                attributes_edit::remove(&*self.store()?, id.address, name, now())?;
+                attributes_edit::remove(&*self.change.store()?, id.address, name, now())?;
             }
         }
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 
     fn released_group(&self) -> Result<ObjectId> {
-        let file = self.connector.file(0)?;
-        self.member_of(ObjectId { file: 0, address: file.root }, GROUP)?.ok_or_else(gone)
+        let file = self.change.connector.file(0)?;
+        self.change.names().member_of(ObjectId { file: 0, address: file.root }, GROUP)?.ok_or_else(gone)
     }
 
     /// Writes what is staged to a data dataset. A commit writes the entries.
@@ -154,7 +155,7 @@ impl Change<'_> {
         }
         while let Some(batch) = log.next_batch()? {
             let write = || self.add_data(log, &batch);
-            let written = if when == LogFlush::Within { write() } else { self.atomically(write) };
+            let written = if when == LogFlush::Within { write() } else { self.change.atomically(write) };
             match written {
                 Ok((number, at)) => log.placed_batch(batch, number, at)?,
                 Err(e) => {
@@ -168,7 +169,7 @@ impl Change<'_> {
 
     fn add_data(&self, log: &RecordLog, batch: &Run) -> Result<(u32, LogDataset)> {
         let number = log.last_number()?.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 data datasets"))?;
-        let store = self.store()?;
+        let store = self.change.store()?;
         // Later than all data before it.
         let address = store.append(batch.len())?.0;
         store.write_raw(address, batch.bare())?;
@@ -179,18 +180,18 @@ impl Change<'_> {
 
     /// A dataset of the log group whose `size` bytes at `address` were written.
     fn new_bits(&self, name: &[u8], address: Address, size: u64) -> Result<()> {
-        let store = self.store()?;
+        let store = self.change.store()?;
         let creation = Creation { datatype: bits(), dims: vec![size], max_dims: None, layout: new_contiguous(), ..bytes_file() };
-        let made = self.new_dataset(&creation, now())?;
-        let id = self.created(self.released_group()?, name, made)?;
-        let d = self.dataset(id)?;
+        let made = self.change.objects().new_dataset(&creation, now())?;
+        let id = self.change.names().created(self.released_group()?, name, made)?;
+        let d = self.change.dataset(id)?;
         let version = if store.superblock().version < 2 { 2 } else { 3 };
         let fill = FillValue { version, allocation_time: EARLY, write_time: FILL_IF_SET, fill: Fill::Default };
-        let mut header = self.header(id)?;
+        let mut header = self.change.header(id)?;
         replace_message(&mut header, kind::FILL_VALUE, fill.encode())?;
         replace_message(&mut header, kind::DATA_LAYOUT, contiguous_at(&d, address, size)?.encode(store.ctx())?)?;
         header.write(&store)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 
@@ -198,17 +199,17 @@ impl Change<'_> {
     pub(super) fn flush_released_to_commit(&self, log: &Arc<RecordLog>) -> Result<()> {
         self.flush_released(log, LogFlush::Commit)?;
         let Some(metadata) = log.metadata()? else { return Ok(()) };
-        self.atomically(|| self.add_metadata(&metadata))?;
+        self.change.atomically(|| self.add_metadata(&metadata))?;
         log.metadata_written(&metadata);
         Ok(())
     }
 
     fn add_metadata(&self, metadata: &Metadata) -> Result<()> {
-        let (store, group) = (self.store()?, self.released_group()?);
+        let (store, group) = (self.change.store()?, self.released_group()?);
         for number in 0..metadata.replaces {
             let name = metadata_name(number);
-            if self.has_link(group, &name)? {
-                self.unlink(group, &name, false)?;
+            if self.change.names().has_link(group, &name)? {
+                self.change.names().unlink(group, &name, false)?;
             }
         }
         let mut count = i64::from(metadata.number);

@@ -72,7 +72,7 @@ fn content(c: &NativeConnector, name: &str) -> Vec<u8> {
 
 /// Appends what is staged, without a commit.
 pub(super) fn flush(c: &NativeConnector) {
-    c.change(&[]).unwrap().flush_log(LogFlush::Early).unwrap();
+    c.change(&[]).unwrap().log().flush_log(LogFlush::Early).unwrap();
 }
 
 /// A run of a session that was killed stayed in a log dataset; the next session had no room there
@@ -104,7 +104,7 @@ fn a_run_of_a_torn_commit_does_not_count_later() {
     first.c.commit().unwrap();
     first.c.write(d, 0, &[2; 5000]).unwrap();
     first.c.create_group(first.c.root(), b"g").unwrap();
-    first.c.change(&[]).unwrap().flush_log(LogFlush::Commit).unwrap();
+    first.c.change(&[]).unwrap().log().flush_log(LogFlush::Commit).unwrap();
     let second = crashed(&first);
     assert_eq!(content(&second.c, "d"), [1; 100]);
     let d = found(&second.c, "d");
@@ -126,7 +126,7 @@ fn stale_runs_after_the_last_one_do_not_count() {
     flush(&first.c);
     first.c.write(d, 0, &[2; 100]).unwrap();
     first.c.create_group(first.c.root(), b"g").unwrap();
-    first.c.change(&[]).unwrap().flush_log(LogFlush::Commit).unwrap();
+    first.c.change(&[]).unwrap().log().flush_log(LogFlush::Commit).unwrap();
     let second = crashed(&first);
     let d = found(&second.c, "d");
     second.c.write(d, 0, &[3; 100]).unwrap();
@@ -186,11 +186,11 @@ fn a_flush_within_a_failed_operation_keeps_earlier_writes() {
             c.commit().unwrap();
         }
         let failed = c.operate(&[other], |change| -> Result<()> {
-            change.write(other, Form::Main, 0, &[5; 4000])?;
-            change.write(d, Form::Main, 500, &[5; 1000])?;
-            change.flush_log(LogFlush::Within)?;
-            change.write(d, Form::Main, 1400, &[6; 1000])?;
-            change.flush_log(LogFlush::Within)?;
+            change.data().write(other, Form::Main, 0, &[5; 4000])?;
+            change.data().write(d, Form::Main, 500, &[5; 1000])?;
+            change.log().flush_log(LogFlush::Within)?;
+            change.data().write(d, Form::Main, 1400, &[6; 1000])?;
+            change.log().flush_log(LogFlush::Within)?;
             Err(Error::refused(libc::EIO, "a test"))
         });
         assert!(failed.is_err());
@@ -216,7 +216,7 @@ fn an_index_that_is_rolled_back_has_no_state() {
     let log = c.access().record_log().unwrap();
     let change = c.change(&[]).unwrap();
     let failed = change.atomically(|| -> Result<()> {
-        change.write_index(&log, true, None)?;
+        change.log().write_index(&log, true, None)?;
         Err(Error::refused(libc::EIO, "a test"))
     });
     assert!(failed.is_err());

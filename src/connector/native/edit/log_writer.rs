@@ -106,11 +106,11 @@ impl NativeConnector {
         let file = Arc::new(file);
         let (serial, sequence) = log.base()?;
         let new = WriterHead { writer, id: new_id()?, serial, sequence, identity: Some(log.identity()?) };
-        let (runs, tail) = begin(&file, &new, &self.joined_writers()?)?;
+        let (runs, tail) = begin(&file, &new, &self.writer_join().joined_writers()?)?;
         let grows = runs.head.identity.is_some();
         log.write_beside(runs)?;
         let state = Mutex::new(State { tail, durable: tail.sequence, failed: false, is_unmarked: false });
-        let staged_max = self.dirty_budget();
+        let staged_max = self.write_back().dirty_budget();
         let own = LogWriter { connector: self.this.clone(), log, writer, file, places, grows, _locked: locked, staged_max, state };
         // Nothing else sets it.
         let _ = self.log_writer.set(Restricted::to(own));

@@ -12,8 +12,10 @@ mod bounds_check_tests;
 mod bounds_tests;
 pub(super) mod bytes_file;
 mod change;
+mod change_parts;
 mod comments;
 mod commit;
+mod connector_parts;
 mod current_content;
 mod data;
 mod defined;
@@ -209,7 +211,7 @@ impl Drop for Rollback<'_> {
             log.end(self.kept);
         }
         if !self.kept {
-            self.change.forget_new_log();
+            self.change.log().forget_new_log();
             // The first change of the file was rolled back, too.
             self.store.set_image(!self.begun);
             self.change.connector.forget_all();
@@ -254,15 +256,15 @@ impl NativeConnector {
     fn operate<T>(&self, objects: &[ObjectId], f: impl Fn(&Change<'_>) -> Result<T>) -> Result<T> {
         let mut change = self.change(objects)?;
         let mut result = change.atomically_reserved(|| f(&change));
-        if result.as_ref().is_err_and(is_full) && (self.is_relieved() || self.has_unstored()) {
+        if result.as_ref().is_err_and(is_full) && (self.commits().is_relieved() || self.commits().has_unstored()) {
             drop(change);
-            self.commit_all(false)?;
+            self.commits().commit_all(false)?;
             change = self.change(objects)?;
             result = change.atomically_reserved(|| f(&change));
         }
         let result = result?;
         change.settle()?;
-        self.relieve();
+        self.commits().relieve();
         Ok(result)
     }
 
@@ -270,8 +272,8 @@ impl NativeConnector {
     /// that `f` leaves are dropped when it fails.
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
         let change = self.change(&[id])?;
-        change.flush_dataset(id)?;
-        change.flush_log(flush::LogFlush::Early)?;
+        change.dirty_chunks().flush_dataset(id)?;
+        change.log().flush_log(flush::LogFlush::Early)?;
         let result = change.atomically_reserved(|| f(&change));
         if result.is_err() {
             self.options.environment.forget(key(id));
@@ -317,9 +319,9 @@ impl Change<'_> {
         let writes = connector.options.environment.dirty.bytes() > self.dirty_before || connector.options.environment.files_are_full();
         drop(self);
         if writes {
-            connector.bound_dirty()?;
+            connector.write_back().bound_dirty()?;
         }
-        connector.bound_staged()?;
-        if waiting > WAITING_MAX { connector.commit_all(false) } else { Ok(()) }
+        connector.write_back().bound_staged()?;
+        if waiting > WAITING_MAX { connector.commits().commit_all(false) } else { Ok(()) }
     }
 }

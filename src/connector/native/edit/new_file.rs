@@ -2,9 +2,11 @@
 
 use super::super::access::Access;
 use super::super::dataset::{Dataset, id_of, key};
+use super::Change;
+use super::change_parts::DataChange;
+use super::connector_parts::NewFiles;
 use super::data::replace_message;
 use super::relayout::Elements;
-use super::{Change, NativeConnector};
 use crate::base::Result;
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
@@ -45,10 +47,10 @@ fn wanted(size: u64, end: u64, len: u64, chunk: u64) -> u64 {
     if end / ENLARGE_AT_CHUNKS >= chunk { larger } else { chunk }
 }
 
-impl NativeConnector {
+impl NewFiles<'_> {
     /// Records that a type was declared for the file.
     pub(super) fn note_declared(&self, id: ObjectId) {
-        if let Some(editing) = &self.editing {
+        if let Some(editing) = &self.connector.editing {
             editing.objects.use_object(id, |usage| {
                 usage.has_exact_holes |= usage.is_new_file;
                 usage.is_new_file = false;
@@ -58,9 +60,9 @@ impl NativeConnector {
 
     /// True while a new file whose bytes are all in memory is open.
     pub(super) fn has_unstored_new_file(&self) -> bool {
-        let Some(editing) = &self.editing else { return false };
-        let access = self.access();
-        self.options.environment.dirty.datasets().into_iter().map(id_of).any(|id| {
+        let Some(editing) = &self.connector.editing else { return false };
+        let access = self.connector.access();
+        self.connector.options.environment.dirty.datasets().into_iter().map(id_of).any(|id| {
             let usage = editing.objects.usage(id);
             let stored = |d: &Dataset| d.layout().seek_stored(&d.bytes, 0, Seek::Data);
             usage.is_new_file && usage.holds > 0 && access.dataset(id).and_then(|d| stored(&d.dataset)).is_ok_and(|at| at.is_none())
@@ -97,10 +99,10 @@ impl NativeConnector {
     }
 
     fn suit(&self, id: ObjectId, wanted: &dyn Fn(&Access<'_>, &Dataset) -> Option<u64>) -> Result<()> {
-        let editing = self.editing()?;
+        let editing = self.connector.editing()?;
         let adapts = |d: &Dataset| is_small(d) || editing.objects.usage(id).is_new_file;
         let suits = {
-            let access = self.access();
+            let access = self.connector.access();
             access.dataset(id).map_or(true, |d| !adapts(&d.dataset) || wanted(&access, &d.dataset).is_none())
         };
         if suits {
@@ -108,16 +110,16 @@ impl NativeConnector {
         }
         // The file may have changed since.
         let next = |c: &Change<'_>, d: &Dataset| wanted(&c.access, d).filter(|_| adapts(d));
-        let is_done = self.operate(&[id], |c| {
+        let is_done = self.connector.operate(&[id], |c| {
             let d = c.dataset(id)?;
-            next(c, &d).map_or(Ok(true), |chunk| c.enlarge_dirty_chunks(&d, chunk))
+            next(c, &d).map_or(Ok(true), |chunk| c.data().enlarge_dirty_chunks(&d, chunk))
         })?;
         if is_done {
             return Ok(());
         }
-        self.operate_flushed(id, |c| {
+        self.connector.operate_flushed(id, |c| {
             let d = c.dataset(id)?;
-            next(c, &d).map_or(Ok(()), |chunk| c.enlarge_chunks(&d, chunk))
+            next(c, &d).map_or(Ok(()), |chunk| c.data().enlarge_chunks(&d, chunk))
         })
     }
 }
@@ -151,7 +153,7 @@ fn larger(d: &Dataset, offset: u64, len: u64) -> Option<u64> {
     (wanted > chunk).then_some(wanted)
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// Writes the first bytes of a small file: the chunk, the index, and size and layout by one
     /// change of the header. A dirty chunk stored later would cost as much as creating the file.
     /// False: `d` is not an empty small file, or does not remain small.
@@ -161,19 +163,19 @@ impl Change<'_> {
             return Ok(false);
         }
         let space = Dataspace { dims: vec![end], ..d.space.clone() };
-        let Some(layout) = d.layout().write_first(&self.operation(d, &space), offset, bytes)? else { return Ok(false) };
+        let Some(layout) = d.layout().write_first(&self.change.operation(d, &space), offset, bytes)? else { return Ok(false) };
         let store = &d.bytes.store;
         shared_messages_edit::forget(store, d.id.address)?;
-        let mut header = self.header(d.id)?;
+        let mut header = self.change.header(d.id)?;
         replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
         replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(store.ctx())?)?;
         header.write(store)?;
-        self.changed(d.id);
+        self.change.changed(d.id);
         Ok(true)
     }
 
     fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
-        self.relayout(d, &in_chunks(d, chunk), false, Elements::Kept { newlines: Newlines::default() })
+        self.change.layout().relayout(d, &in_chunks(d, chunk), false, Elements::Kept { newlines: Newlines::default() })
     }
 
     /// Enlarges the chunks of a file of which none is stored; none is stored for it. False: some
@@ -183,14 +185,14 @@ impl Change<'_> {
             return Ok(false);
         }
         self.check_bounds(d)?;
-        let (store, env) = (self.store()?, &self.connector.options.environment);
+        let (store, env) = (self.change.store()?, &self.change.connector.options.environment);
         let (messages, old_chunk) =
             (dataset_messages(store.ctx(), store.superblock().version, &in_chunks(d, chunk))?, chunk_of(d).unwrap_or(1));
         let dirty = env.dirty.of(key(d.id));
-        self.set_messages(d.id, messages, false)?;
+        self.change.layout().set_messages(d.id, messages, false)?;
         env.forget(key(d.id));
-        self.changed(d.id);
-        self.delete_storage(d)?;
+        self.change.changed(d.id);
+        self.change.delete_storage(d)?;
         for (number, part) in dirty {
             let start = number.chunk.saturating_mul(old_chunk);
             let mut bytes = vec![0u8; usize::try_from(part.len().min(d.bytes.size.saturating_sub(start))).unwrap_or(0)];

@@ -23,13 +23,13 @@ impl Edit for NativeConnector {
         if self.leads_elsewhere(id)? {
             return self.write_across(id, &[(offset, bytes)]);
         }
-        self.admit_write()?;
-        self.suit_chunks(id, offset, bytes.len() as u64)?;
-        self.operate(&[id], |c| c.write(id, form, offset, bytes))
+        self.write_back().admit_write()?;
+        self.new_files().suit_chunks(id, offset, bytes.len() as u64)?;
+        self.operate(&[id], |c| c.data().write(id, form, offset, bytes))
     }
 
     fn set_extent(&self, id: ObjectId, dims: &[u64]) -> Result<()> {
-        self.operate(&[id], |c| c.set_extent(id, dims))
+        self.operate(&[id], |c| c.layout().set_extent(id, dims))
     }
 
     fn write_ranges(&self, id: ObjectId, ranges: &[Range<u64>], bytes: &[u8]) -> Result<()> {
@@ -39,23 +39,23 @@ impl Edit for NativeConnector {
     }
 
     fn set_elements_of(&self, id: ObjectId, elements: &[Range<u64>], values: &NewValue) -> Result<()> {
-        self.operate_flushed(id, |c| c.set_elements_of(id, elements, values))
+        self.operate_flushed(id, |c| c.data().set_elements_of(id, elements, values))
     }
 
     fn prepare_change(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {
-        self.prepare(id, spec)
+        self.preparation().prepare(id, spec)
     }
 
     fn end_preparation(&self, id: ObjectId) {
-        self.end_prepared(id);
+        self.preparation().end_prepared(id);
     }
 
     fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {
-        self.change_layout(id, spec, elements)
+        self.preparation().change_layout(id, spec, elements)
     }
 
     fn keep_layout(&self, id: ObjectId) {
-        self.note_declared(id);
+        self.new_files().note_declared(id);
     }
 
     fn note_description(&self, id: ObjectId, error: Option<&Error>) {
@@ -63,36 +63,36 @@ impl Edit for NativeConnector {
     }
 
     fn become_datatype(&self, id: ObjectId, datatype: &Datatype, shown: &[u8]) -> Result<()> {
-        self.operate_flushed(id, |c| c.commit_datatype(id, datatype, shown))
+        self.operate_flushed(id, |c| c.layout().commit_datatype(id, datatype, shown))
     }
 
     fn set_elements(&self, id: ObjectId, elements: &NewValue) -> Result<()> {
-        self.operate_flushed(id, |c| c.set_elements(id, elements))
+        self.operate_flushed(id, |c| c.references().set_elements(id, elements))
     }
 
     fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()> {
-        self.operate_flushed(id, |c| c.set_references(id, first, references))
+        self.operate_flushed(id, |c| c.references().set_references(id, first, references))
     }
 
     fn use_datatype(&self, id: ObjectId, attribute: Option<&[u8]>, path: &[u8]) -> Result<()> {
-        self.operate(&[id], |c| c.use_datatype(id, attribute, path))
+        self.operate(&[id], |c| c.attributes().use_datatype(id, attribute, path))
     }
 
     fn set_comment(&self, id: ObjectId, comment: &[u8]) -> Result<()> {
-        self.operate(&[id], |c| c.set_comment(id, comment))
+        self.operate(&[id], |c| c.objects().set_comment(id, comment))
     }
 
     fn set_link_order(&self, group: ObjectId, names: Vec<Vec<u8>>) -> Result<()> {
-        self.operate(&[group], |c| c.set_link_order(group, &names))
+        self.operate(&[group], |c| c.names().set_link_order(group, &names))
     }
 
     fn set_properties(&self, id: ObjectId, properties: &ObjectProperties) -> Result<()> {
-        self.operate(&[id], |c| c.set_properties(id, properties))
+        self.operate(&[id], |c| c.objects().set_properties(id, properties))
     }
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
         let rewritten = self.finish_rewrite(id, last)?;
-        self.apply_announced(id).map(|applied| rewritten || applied)
+        self.definitions().apply_announced(id).map(|applied| rewritten || applied)
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
@@ -100,8 +100,8 @@ impl Edit for NativeConnector {
     }
 
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
-        self.suit_size(id, size);
-        self.operate(&[id], |c| c.set_size(id, form, size))?;
+        self.new_files().suit_size(id, size);
+        self.operate(&[id], |c| c.data().set_size(id, form, size))?;
         // No close follows if no file is open.
         let held = self.editing.as_ref().is_some_and(|e| e.objects.is_held(id));
         if held { Ok(()) } else { self.finish(id, true).map(|_| ()) }
@@ -111,7 +111,7 @@ impl Edit for NativeConnector {
         if self.leads_elsewhere(id)? {
             return self.zero_across(id, offset..offset.saturating_add(len));
         }
-        self.in_steps(id, &|c, at| c.zero(id, offset..offset.saturating_add(len), at, false))
+        self.in_steps(id, &|c, at| c.data().zero(id, offset..offset.saturating_add(len), at, false))
     }
 
     fn erase(&self) -> Option<&dyn Erase> {
@@ -119,7 +119,7 @@ impl Edit for NativeConnector {
     }
 
     fn log_by_default(&self, released: bool) -> Result<()> {
-        self.operate(&[], |c| c.log_by_default(released))
+        self.operate(&[], |c| c.log().log_by_default(released))
     }
 
     fn log(&self) -> Option<&dyn EditLog> {
@@ -139,35 +139,35 @@ impl Edit for NativeConnector {
     }
 
     fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
-        self.operate(&[id], |c| c.store_chunks(id, storage, chunks))
+        self.operate(&[id], |c| c.data().store_chunks(id, storage, chunks))
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.operate(&[group], |c| c.create_file(group, &c.access.stored_link(group, name)?))
+        self.operate(&[group], |c| c.objects().create_file(group, &c.access.stored_link(group, name)?))
     }
 
     fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
-        self.operate(&[group], |c| c.create_described(group, &c.access.stored_link(group, name)?, spec))
+        self.operate(&[group], |c| c.objects().create_described(group, &c.access.stored_link(group, name)?, spec))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.operate(&[group], |c| c.create_group(group, &c.access.stored_link(group, name)?))
+        self.operate(&[group], |c| c.objects().create_group(group, &c.access.stored_link(group, name)?))
     }
 
     fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
-        self.operate(&[group, target], |c| c.link(group, &c.access.stored_link(group, name)?, target))
+        self.operate(&[group, target], |c| c.names().link(group, &c.access.stored_link(group, name)?, target))
     }
 
     fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()> {
-        self.operate(&[group], |c| c.symlink(group, &c.access.stored_link(group, name)?, target))
+        self.operate(&[group], |c| c.names().symlink(group, &c.access.stored_link(group, name)?, target))
     }
 
     fn external_link(&self, group: ObjectId, name: &[u8], file: &[u8], object: &[u8]) -> Result<()> {
-        self.operate(&[group], |c| c.external_link(group, &c.access.stored_link(group, name)?, file, object))
+        self.operate(&[group], |c| c.names().external_link(group, &c.access.stored_link(group, name)?, file, object))
     }
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
-        let gone = self.operate(&[group], |c| c.unlink(group, &c.access.stored_link(group, name)?, directory))?;
+        let gone = self.operate(&[group], |c| c.names().unlink(group, &c.access.stored_link(group, name)?, directory))?;
         self.forget_write_error(gone);
         Ok(gone)
     }
@@ -175,7 +175,7 @@ impl Edit for NativeConnector {
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
         let gone = self.operate(&[from.0, to.0], |c| {
             let names = (c.access.stored_link(from.0, from.1)?, c.access.stored_link(to.0, to.1)?);
-            c.rename((from.0, &names.0), (to.0, &names.1), taken)
+            c.names().rename((from.0, &names.0), (to.0, &names.1), taken)
         })?;
         self.forget_write_error(gone);
         Ok(gone)
@@ -183,7 +183,7 @@ impl Edit for NativeConnector {
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         ownership::check_name(name)?;
-        self.operate(&[id], |c| c.set_attribute(id, &c.access.stored_attribute(name)?, value))
+        self.operate(&[id], |c| c.attributes().set_attribute(id, &c.access.stored_attribute(name)?, value))
     }
 
     fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
@@ -192,46 +192,46 @@ impl Edit for NativeConnector {
                 ownership::check_name(&a.name)?;
                 Ok(NewAttribute { name: c.access.stored_attribute(&a.name)?.into_owned(), ..a })
             };
-            c.set_attributes(id, &mut attributes.map(|a| a.and_then(checked)))
+            c.attributes().set_attributes(id, &mut attributes.map(|a| a.and_then(checked)))
         })
     }
 
     fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
         ownership::check_name(name)?;
-        self.operate(&[id], |c| c.set_attribute_bytes(id, &c.access.stored_attribute(name)?, bytes))
+        self.operate(&[id], |c| c.attributes().set_attribute_bytes(id, &c.access.stored_attribute(name)?, bytes))
     }
 
     fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
         ownership::check_name(from).and_then(|()| ownership::check_name(to))?;
         self.operate(&[id], |c| {
             let (from, to) = (c.access.stored_attribute(from)?, c.access.stored_attribute(to)?);
-            c.rename_attribute(id, &from, &to, replace)
+            c.attributes().rename_attribute(id, &from, &to, replace)
         })
     }
 
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         ownership::check_name(name)?;
-        self.operate(&[id], |c| c.remove_attribute(id, &c.access.stored_attribute(name)?))
+        self.operate(&[id], |c| c.attributes().remove_attribute(id, &c.access.stored_attribute(name)?))
     }
 
     fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
-        self.operate(&[id], |c| c.wish_mtime(id, seconds))
+        self.operate(&[id], |c| c.objects().wish_mtime(id, seconds))
     }
 
     fn set_atime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
-        self.operate(&[id], |c| c.set_atime(id, seconds))
+        self.operate(&[id], |c| c.objects().set_atime(id, seconds))
     }
 
     fn set_ownership(&self, id: ObjectId, ownership: &Ownership) -> Result<()> {
-        self.operate(&[id], |c| c.set_ownership(id, ownership))
+        self.operate(&[id], |c| c.attributes().set_ownership(id, ownership))
     }
 
     fn set_link_ownership(&self, group: ObjectId, name: &[u8], ownership: &Ownership) -> Result<()> {
-        self.operate(&[group], |c| c.set_link_ownership(group, &c.access.stored_link(group, name)?, ownership))
+        self.operate(&[group], |c| c.names().set_link_ownership(group, &c.access.stored_link(group, name)?, ownership))
     }
 
     fn retarget(&self, group: ObjectId, name: &[u8], path: &[u8], text: Option<&[u8]>) -> Result<()> {
-        self.operate(&[group], |c| c.retarget(group, &c.access.stored_link(group, name)?, path, text))
+        self.operate(&[group], |c| c.names().retarget(group, &c.access.stored_link(group, name)?, path, text))
     }
 
     fn hold(&self, id: ObjectId) {
@@ -260,7 +260,7 @@ impl Edit for NativeConnector {
             }
         });
         if usage.is_nameless
-            && let Err(error) = self.operate(&[id], |c| c.delete_nameless(id))
+            && let Err(error) = self.operate(&[id], |c| c.objects().delete_nameless(id))
         {
             tracing::warn!("object at {}: the space of the deleted object is not freed: {error}", id.address);
         }
@@ -286,13 +286,13 @@ impl Edit for NativeConnector {
     }
 
     fn awaits_descriptions(&self) -> bool {
-        self.has_unstored_new_file()
+        self.new_files().has_unstored_new_file()
     }
 
     fn close(&self) -> Result<()> {
         let others = self.close_others();
-        self.compact_to_close();
-        self.commit_all(true)?;
+        self.compaction().compact_to_close();
+        self.commits().commit_all(true)?;
         self.editing()?.unreported_write_error().and(others)
     }
 }
@@ -308,6 +308,6 @@ impl NativeConnector {
         if !neighbours && logged && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }
-        self.commit_shared()
+        self.commits().commit_shared()
     }
 }

@@ -368,7 +368,7 @@ impl NativeConnector {
     /// Keeps what waits to be stored in other files within the memory of the mounted one.
     pub(super) fn bound_others(&self, _turn: &Turn<'_>) -> Result<()> {
         let others = &self.editing()?.others;
-        while let Some(n) = others.fullest(self.dirty_budget().max(super::WAITING_MAX)) {
+        while let Some(n) = others.fullest(self.write_back().dirty_budget().max(super::WAITING_MAX)) {
             self.commit_other(n)?;
         }
         Ok(())
@@ -411,7 +411,7 @@ impl NativeConnector {
         for n in editing.others.writable() {
             let Some((_, connector)) = editing.others.session(n).filter(|_| !in_use.contains(&n)) else { continue };
             let is_dirty =
-                || connector.has_unstored() || connector.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_dirty()));
+                || connector.commits().has_unstored() || connector.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_dirty()));
             let closes = always || !is_dirty();
             drop(connector);
             if closes {
@@ -481,7 +481,7 @@ fn open_for_writing(host: &HostFile, file: &HdfFile, options: Options) -> Result
     let writers = WriterLogs::of(host).map_err(|e| Error::io("open", Address(0), &e))?;
     let options = Options { log: LogAccess { writers: Some(writers.clone()), ..options.log }, ..options };
     let connector = NativeConnector::open_writable(host, opened, file.directory.clone(), options)?;
-    let joined = connector.join_writers(&writers);
+    let joined = connector.writer_join().join_writers(&writers);
     if joined.is_err()
         && let Err(e) = Edit::close(&*connector)
     {

@@ -6,8 +6,9 @@
 
 use super::super::attribute::Value;
 use super::attributes::{Values, put_as};
+use super::change_parts::AttributeChange;
 use super::errors::refused;
-use super::{Change, now};
+use super::now;
 use crate::base::fill::Fill;
 use crate::base::{Error, Result};
 use crate::connector::{NewAttribute, NewValue, ObjectId};
@@ -39,17 +40,17 @@ impl UnresolvedAttributes {
     }
 }
 
-impl Change<'_> {
+impl AttributeChange<'_> {
     /// Sets attributes with their types and shapes, and their creation order where it is tracked;
     /// those not named stay.
     pub(super) fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
         let mut names = Vec::new();
         let mut noted = attributes.inspect(|attribute| names.extend(attribute.as_ref().ok().map(|a| a.name.clone())));
         let left = self.put_attributes(id, &mut noted)?;
-        if attributes_edit::set_order(&*self.store()?, id.address, &names, now())? {
-            self.changed(id);
+        if attributes_edit::set_order(&*self.change.store()?, id.address, &names, now())? {
+            self.change.changed(id);
         }
-        let mut pending = self.editing.objects.all_pending();
+        let mut pending = self.change.editing.objects.all_pending();
         pending.change(id, |p| p.attributes = None);
         if !left.0.is_empty() {
             let kept = pending.iter().filter_map(|(_, p)| p.attributes.as_ref()).map(UnresolvedAttributes::len);
@@ -63,10 +64,10 @@ impl Change<'_> {
 
     /// Sets attributes; returns those with references that name no object.
     fn put_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<UnresolvedAttributes> {
-        let store = self.store()?;
+        let store = self.change.store()?;
         let version = HeaderEdit::load(&store, id.address)?.version();
         let nowhere = Cell::new(false);
-        let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self, &store) };
+        let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self.change, &store) };
         let mut left = UnresolvedAttributes::default();
         for attribute in attributes {
             let NewAttribute { name, value } = attribute?;
@@ -80,30 +81,30 @@ impl Change<'_> {
                 left.0.insert(name, value);
             }
         }
-        self.changed(id);
+        self.change.changed(id);
         Ok(left)
     }
 
     /// True if the attribute gets its value later.
     pub(super) fn is_pending(&self, id: ObjectId, name: &[u8]) -> bool {
-        self.editing.objects.pending(id, |p| p.attributes.as_ref().is_some_and(|a| a.0.contains_key(name))) == Some(true)
+        self.change.editing.objects.pending(id, |p| p.attributes.as_ref().is_some_and(|a| a.0.contains_key(name))) == Some(true)
     }
 
     /// The attribute is another one now.
     pub(super) fn not_pending(&self, id: ObjectId, name: &[u8]) {
-        self.editing.objects.change_pending(id, |p| p.attributes.as_mut().map(|a| a.0.remove(name)));
+        self.change.editing.objects.change_pending(id, |p| p.attributes.as_mut().map(|a| a.0.remove(name)));
     }
 
     /// Sets fill values whose references name objects now. `last`: logs those that stay null.
     pub(super) fn lead_fill_values(&self, last: bool) {
-        let all = self.editing.objects.all_pending().take(|p| p.fill.take());
+        let all = self.change.editing.objects.all_pending().take(|p| p.fill.take());
         for (id, value) in all {
-            match self.atomically(|| self.put_fill_value(id, &value)) {
+            match self.change.atomically(|| self.put_fill_value(id, &value)) {
                 Ok(true) => {}
                 Ok(false) if last => {
                     tracing::warn!("object at {}: its fill value is null, as it refers to no object of the file", id.address);
                 }
-                Ok(false) => self.editing.objects.change_pending(id, |p| p.fill = Some(value)),
+                Ok(false) => self.change.editing.objects.change_pending(id, |p| p.fill = Some(value)),
                 Err(error) => tracing::warn!("object at {}: its fill value is null: {error}", id.address),
             }
         }
@@ -111,9 +112,9 @@ impl Change<'_> {
 
     /// Sets the fill value of a dataset; false: one of its references names no object.
     fn put_fill_value(&self, id: ObjectId, value: &NewValue) -> Result<bool> {
-        let (store, d) = (self.store()?, self.dataset(id)?);
+        let (store, d) = (self.change.store()?, self.change.dataset(id)?);
         let nowhere = Cell::new(false);
-        let fill = store_elements(value, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
+        let fill = store_elements(value, &mut Values { nowhere: Some(&nowhere), ..Values::new(self.change, &store) })?;
         if nowhere.get() {
             return Ok(false);
         }
@@ -133,23 +134,23 @@ impl Change<'_> {
             }
         }
         header.write(&store)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(true)
     }
 
     /// Tries again to lead references to their objects. `last`: says which lead nowhere.
     pub(super) fn lead_references(&self, last: bool) {
-        let all = self.editing.objects.all_pending().take(|p| p.attributes.take());
+        let all = self.change.editing.objects.all_pending().take(|p| p.attributes.take());
         for (id, p) in all {
             // Those that still lead nowhere are written as they were.
             let again = p.0.iter().map(|(name, value)| Ok(NewAttribute { name: name.clone(), value: value.clone() }));
-            match self.atomically(|| self.put_attributes(id, &mut { again })) {
+            match self.change.atomically(|| self.put_attributes(id, &mut { again })) {
                 Ok(left) if left.0.is_empty() => {}
                 Ok(left) if last => {
                     let names: Vec<_> = left.0.keys().map(|n| String::from_utf8_lossy(n)).collect();
                     tracing::warn!("object at {}: references in {} lead to no object of the file", id.address, names.join(", "));
                 }
-                Ok(left) => self.editing.objects.change_pending(id, |p| p.attributes = Some(left)),
+                Ok(left) => self.change.editing.objects.change_pending(id, |p| p.attributes = Some(left)),
                 Err(error) => tracing::warn!("object at {}: its references lead nowhere: {error}", id.address),
             }
         }

@@ -16,8 +16,10 @@
 
 use super::super::dataset::{Dataset, key};
 use super::attributes::Values;
+use super::change_parts::LayoutChange;
+use super::connector_parts::LayoutPreparation;
+use super::now;
 use super::relayout::{KINDS, bound_copy, bound_holes};
-use super::{Change, NativeConnector, now};
 use crate::base::datatype::Datatype;
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::locks::Mutex;
@@ -97,10 +99,10 @@ impl Preparations {
     }
 }
 
-impl Change<'_> {
+impl LayoutChange<'_> {
     /// The creation that `spec` makes of the dataset, if it is prepared.
     fn preparable(&self, id: ObjectId, spec: &DatasetSpec) -> Result<Option<(Arc<Dataset>, Creation)>> {
-        let (store, d) = (self.store()?, self.dataset(id)?);
+        let (store, d) = (self.change.store()?, self.change.dataset(id)?);
         let plain = |t: &crate::base::datatype::Datatype| !t.contains_vlen() && !t.contains_reference();
         if !plain(&d.datatype) || spec.dtype.as_ref().is_some_and(|t| !plain(t)) || d.bytes.size < PREPARED_MIN_BYTES {
             return Ok(None);
@@ -109,35 +111,35 @@ impl Change<'_> {
         if self.is_wish(&d, &spec) {
             return Ok(None);
         }
-        let creation = plan(&d.now()?, &spec, &mut Values::new(self, &store))?;
+        let creation = plan(&d.now()?, &spec, &mut Values::new(self.change, &store))?;
         if self.is_maximum(&d, &spec, &creation)? {
             return Ok(None);
         }
         // A log of the released log VOL gives an ID to the dataset itself.
-        let is_released = self.access.written_log().is_some_and(|log| log.is_released());
+        let is_released = self.change.access.written_log().is_some_and(|log| log.is_released());
         if is_released && (creation.layout.kind.records().is_some() || d.layout().for_copy().kind.records().is_some()) {
             return Ok(None);
         }
-        self.check_bounds(&d)?;
+        self.change.data().check_bounds(&d)?;
         bound_copy(&d)?;
         Ok(Some((d, creation)))
     }
 
     /// Creates the copy.
     fn begin_preparation(&self, id: ObjectId, d: &Dataset, creation: Creation) -> Result<Arc<Preparation>> {
-        let of_new_file = self.editing.objects.usage(id).is_new_file && d.datatype == Datatype::byte();
-        let (spacer, copy) = self.atomically(|| {
+        let of_new_file = self.change.editing.objects.usage(id).is_new_file && d.datatype == Datatype::byte();
+        let (spacer, copy) = self.change.atomically(|| {
             let spacer = if of_new_file { self.spacer(d, &creation)? } else { None };
-            let copy = ObjectId { address: self.new_dataset(&creation, now())?, ..id };
-            self.connector.options.environment.forget(key(copy));
-            self.changed(copy);
-            self.set_anchor(copy, &creation, true)?;
-            if self.dataset(copy)?.bytes.fill != d.bytes.fill {
+            let copy = ObjectId { address: self.change.objects().new_dataset(&creation, now())?, ..id };
+            self.change.connector.options.environment.forget(key(copy));
+            self.change.changed(copy);
+            self.change.log().set_anchor(copy, &creation, true)?;
+            if self.change.dataset(copy)?.bytes.fill != d.bytes.fill {
                 bound_holes(d)?;
             }
             Ok((spacer, copy))
         })?;
-        self.editing.objects.use_object(copy, |usage| usage.is_nameless = true);
+        self.change.editing.objects.use_object(copy, |usage| usage.is_nameless = true);
         let preparation = Arc::new(Preparation {
             copy,
             creation,
@@ -149,14 +151,14 @@ impl Change<'_> {
             done: AtomicU64::new(0),
             total: d.bytes.size,
         });
-        self.editing.preparations.0.lock().insert(id, preparation.clone());
+        self.change.editing.preparations.0.lock().insert(id, preparation.clone());
         Ok(preparation)
     }
 
     /// Reserves space behind the bytes of a new file, so that the copy fits before itself when they
     /// are gone: not all of them may have been stored.
     fn spacer(&self, d: &Dataset, creation: &Creation) -> Result<Option<(Address, u64)>> {
-        let (store, stored) = (self.store()?, d.layout().stored_volume(&d.bytes)?.bytes);
+        let (store, stored) = (self.change.store()?, d.layout().stored_volume(&d.bytes)?.bytes);
         let is_waste = stored > store.transaction()?.space_usage().end / FREE_PART;
         if creation.layout.chunk_dims().is_some() || creation.layout.kind.records().is_some() || !is_waste {
             return Ok(None);
@@ -167,45 +169,47 @@ impl Change<'_> {
 
     fn free_spacer(&self, p: &Preparation) -> Result<()> {
         let Some((address, len)) = p.spacer else { return Ok(()) };
-        self.atomically(|| self.store()?.free(address, len))
+        self.change.atomically(|| self.change.store()?.free(address, len))
     }
 
     /// Gives the layout that was prepared for `old` as `creation` to the dataset `id`. False if
     /// there is none.
     pub(super) fn adopt(&self, id: ObjectId, old: &Dataset, creation: &Creation, retyped: bool) -> Result<bool> {
-        let Some(p) = self.editing.preparations.get(id).filter(|p| p.is_usable() && p.creation == *creation) else { return Ok(false) };
-        let (store, env) = (self.store()?, &self.connector.options.environment);
-        self.flush_within(p.copy)?;
+        let Some(p) = self.change.editing.preparations.get(id).filter(|p| p.is_usable() && p.creation == *creation) else {
+            return Ok(false);
+        };
+        let (store, env) = (self.change.store()?, &self.change.connector.options.environment);
+        self.change.dirty_chunks().flush_within(p.copy)?;
         let header = HeaderEdit::load(&store, p.copy.address)?;
         let message = |kind: u16| Some((kind, header.message(header.find(kind)?)?.flags, header.body(header.find(kind)?).to_vec()));
         let messages = KINDS.into_iter().chain([kind::DATATYPE]).filter_map(message).collect();
         self.set_messages(id, messages, retyped)?;
-        self.move_anchor(p.copy, id, creation)?;
-        self.changed(id);
-        self.delete_storage(old)?;
+        self.change.log().move_anchor(p.copy, id, creation)?;
+        self.change.changed(id);
+        self.change.delete_storage(old)?;
         env.forget(key(old.id));
         HeaderEdit::delete(&store, p.copy.address)?;
         env.forget(key(p.copy));
-        self.changed(p.copy);
+        self.change.changed(p.copy);
         p.adopted.store(true, Ordering::Release);
         Ok(true)
     }
 }
 
-impl NativeConnector {
+impl LayoutPreparation<'_> {
     /// Prepares the layout that `spec` gives to the dataset `id`. False if it is changed at once.
     /// The caller holds the object, and ends what was begun.
     pub(super) fn prepare(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {
         waiting::may_wait();
-        let editing = self.editing()?;
+        let editing = self.connector.editing()?;
         let p = {
-            let change = self.change(&[id])?;
+            let change = self.connector.change(&[id])?;
             if editing.preparations.get(id).is_some() {
                 return Ok(false);
             }
             // What is wrong with it the change itself reports.
-            let Ok(Some((d, creation))) = change.preparable(id, spec) else { return Ok(false) };
-            change.begin_preparation(id, &d, creation)?
+            let Ok(Some((d, creation))) = change.layout().preparable(id, spec) else { return Ok(false) };
+            change.layout().begin_preparation(id, &d, creation)?
         };
         let copied = self.copy_pieces(id, &p);
         if p.is_cancelled() {
@@ -227,27 +231,27 @@ impl NativeConnector {
             p.done.store(at, Ordering::Relaxed);
             let (from, n) = self.read_piece(id, p, at, &mut piece)?;
             if n > 0 {
-                self.admit_write()?;
-                self.bound_staged()?;
+                self.connector.write_back().admit_write()?;
+                self.connector.write_back().bound_staged()?;
                 let bytes = piece.get(..n).unwrap_or_default();
-                let copy = self.access().dataset(p.copy)?.dataset.bytes.clone();
+                let copy = self.connector.access().dataset(p.copy)?.dataset.bytes.clone();
                 for part in copy.kept(bytes, from, p.creation.undefine_fill) {
                     let (at, bytes) = (from.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default());
-                    self.operate(&[p.copy], |c| c.put_elements(p.copy, at, bytes))?;
+                    self.connector.operate(&[p.copy], |c| c.data().put_elements(p.copy, at, bytes))?;
                 }
             }
             at = from.saturating_add(n as u64);
         }
         p.done.store(p.total, Ordering::Relaxed);
-        self.store_dataset(key(p.copy), STORE_ROUNDS)
+        self.connector.write_back().store_dataset(key(p.copy), STORE_ROUNDS)
     }
 
     /// Reads the first written elements at or after `at`; returns where they are and their bytes.
     fn read_piece(&self, id: ObjectId, p: &Preparation, at: u64, piece: &mut [u8]) -> Result<(u64, usize)> {
-        let env = &self.options.environment;
-        let access = self.access();
+        let env = &self.connector.options.environment;
+        let access = self.connector.access();
         let (d, copy) = (&access.dataset(id)?.dataset, &access.dataset(p.copy)?.dataset);
-        let Some(next) = self.written(id, d, copy)?.next(d, at)? else { return Ok((p.total, 0)) };
+        let Some(next) = self.connector.holes().written(id, d, copy)?.next(d, at)? else { return Ok((p.total, 0)) };
         let from = next.start;
         let len = usize::try_from(next.end.saturating_sub(from)).unwrap_or(IO_PIECE_BYTES).clamp(1, IO_PIECE_BYTES);
         let len = copy.bytes.whole_elements(len);
@@ -260,25 +264,25 @@ impl NativeConnector {
         if elements == Elements::Kept && self.change_prepared(id, &spec)?.is_some() {
             return Ok(());
         }
-        self.operate_flushed(id, |c| match elements {
-            Elements::Kept => c.change_dataset(id, spec),
-            Elements::Dropped => c.replace_dataset(id, &spec),
+        self.connector.operate_flushed(id, |c| match elements {
+            Elements::Kept => c.layout().change_dataset(id, spec),
+            Elements::Dropped => c.layout().replace_dataset(id, &spec),
         })
     }
 
     /// The change of a dataset whose next layout is prepared. `None`: it is not, or not any more.
     fn change_prepared(&self, id: ObjectId, spec: &DatasetSpec) -> Result<Option<()>> {
-        let change = self.change(&[id])?;
+        let change = self.connector.change(&[id])?;
         let Some(p) = change.editing.preparations.get(id).filter(|p| p.is_usable()) else { return Ok(None) };
         // Another layout is made from the stored elements.
-        if change.preparable(id, spec)?.is_none_or(|(_, creation)| creation != p.creation) {
+        if change.layout().preparable(id, spec)?.is_none_or(|(_, creation)| creation != p.creation) {
             return Ok(None);
         }
-        let changed = change.atomically_reserved(|| change.change_dataset(id, spec.clone()));
+        let changed = change.atomically_reserved(|| change.layout().change_dataset(id, spec.clone()));
         changed.inspect_err(|_| p.adopted.store(false, Ordering::Release))?;
         if p.adopted.load(Ordering::Acquire) {
             // Dirty chunks of the old layout.
-            self.options.environment.forget(key(id));
+            self.connector.options.environment.forget(key(id));
             // Its address may be that of another object soon.
             change.editing.objects.remove(p.copy);
         }
@@ -288,13 +292,13 @@ impl NativeConnector {
     /// Ends a preparation. Deletes a copy that was not used. Lays a new file out again if the space
     /// that its bytes took is a large part of the container.
     pub(super) fn end_prepared(&self, id: ObjectId) {
-        let Some(p) = self.editing.as_ref().and_then(|e| e.preparations.0.lock().remove(&id)) else { return };
-        let freed = self.change(&[]).and_then(|change| change.free_spacer(&p));
+        let Some(p) = self.connector.editing.as_ref().and_then(|e| e.preparations.0.lock().remove(&id)) else { return };
+        let freed = self.connector.change(&[]).and_then(|change| change.layout().free_spacer(&p));
         let ended = if p.adopted.load(Ordering::Acquire) {
             let is_in_log = p.creation.layout.kind.records().is_some();
             if p.of_new_file && !is_in_log { self.lay_out_again(id) } else { Ok(()) }
         } else {
-            self.operate(&[p.copy], |c| c.delete_nameless(p.copy))
+            self.connector.operate(&[p.copy], |c| c.objects().delete_nameless(p.copy))
         };
         if let Err(e) = freed.and(ended) {
             tracing::debug!("space that a change of a layout took is not free: {e}");
@@ -303,18 +307,18 @@ impl NativeConnector {
 
     /// Use of space, after a commit if that makes much space free.
     fn space_usage(&self) -> Result<SpaceUsage> {
-        let store = self.file(0)?.store.clone();
+        let store = self.connector.file(0)?.store.clone();
         let usage = store.transaction()?.space_usage();
         if usage.freed <= usage.end / FREE_PART {
             return Ok(usage);
         }
-        self.commit_all(false)?;
+        self.connector.commits().commit_all(false)?;
         Ok(store.transaction()?.space_usage())
     }
 
     fn lay_out_again(&self, id: ObjectId) -> Result<()> {
-        let (usage, needed) = (self.space_usage()?, self.content(id, Form::Main)?.allocated()?);
-        let in_pieces = Connector::dataset(self, id)?.chunks.is_some();
+        let (usage, needed) = (self.space_usage()?, self.connector.content(id, Form::Main)?.allocated()?);
+        let in_pieces = Connector::dataset(self.connector, id)?.chunks.is_some();
         let room = if in_pieces { usage.free } else { usage.largest.saturating_sub(ROOM_BYTES) };
         if usage.free <= usage.end / FREE_PART || room < needed {
             return Ok(());

@@ -1,16 +1,16 @@
 //! Creation properties of copied groups.
 
-use super::Change;
+use super::change_parts::ObjectChange;
 use crate::base::Result;
 use crate::connector::{LinkProperties, ObjectId, ObjectProperties};
 use crate::format::message::group_info::GroupInfo;
 use crate::format::object_header::{flag, kind};
 
-impl Change<'_> {
+impl ObjectChange<'_> {
     /// Sets the group info of a new-style group. Old-style groups have none, and what the header
     /// states of attributes and times is fixed when an object is made.
     pub(super) fn set_properties(&self, id: ObjectId, properties: &ObjectProperties) -> Result<()> {
-        let (store, mut header) = (self.store()?, self.header(id)?);
+        let (store, mut header) = (self.change.store()?, self.change.header(id)?);
         if header.find(kind::LINK_INFO).is_none() {
             return Ok(());
         }
@@ -32,7 +32,7 @@ impl Change<'_> {
         }
         header.add(kind::GROUP_INFO, flag::CONSTANT, info.encode(store.ctx())?);
         header.write(&store)?;
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 }

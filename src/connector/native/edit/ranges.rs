@@ -4,6 +4,7 @@ use super::super::NativeConnector;
 use super::super::dataset::Dataset;
 use super::super::portable::takes;
 use super::Change;
+use super::change_parts::DataChange;
 use super::holes::Touched;
 use crate::base::limits::IO_PIECE_BYTES as PIECE;
 use crate::base::{Error, Result};
@@ -31,11 +32,11 @@ impl NativeConnector {
     }
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// Zeroes `range` of the dataset from byte `from` on; `punch`: makes elements of a sparse
     /// dataset undefined. Returns where the next step begins, if any is left.
     pub(super) fn zero(&self, id: ObjectId, range: Range<u64>, from: u64, punch: bool) -> Result<Option<u64>> {
-        let d = self.writable_dataset(id)?;
+        let d = self.change.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
             return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements cannot be zeroed as bytes"));
         }
@@ -46,14 +47,14 @@ impl Change<'_> {
         // A log knows, too, but zeros in it read as zeros, and are not stored if the fill value is.
         let knows = d.layout().definition().is_some() && d.layout().logged().is_none();
         if !punch {
-            self.connector.note_holes(id, d.bytes.size, Touched::Written(range.clone()))?;
+            self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Written(range.clone()))?;
         }
         if (if knows { punch } else { d.bytes.fill.is_zero() })
-            && let Some(progress) = d.layout().zero(&self.operation(&d, &d.space), &range, from)?
+            && let Some(progress) = d.layout().zero(&self.change.operation(&d, &d.space), &range, from)?
         {
             let next = self.progressed(&d, progress)?;
             if punch && next.is_none() {
-                self.connector.note_holes(id, d.bytes.size, Touched::Punched(range))?;
+                self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Punched(range))?;
             }
             return Ok(next);
         }
@@ -61,7 +62,7 @@ impl Change<'_> {
         let (mut at, end) = (range.start.max(from), range.end);
         let stop = end.min(at.saturating_add(STEP_BYTES));
         while at < stop {
-            let d = self.dataset(id)?;
+            let d = self.change.dataset(id)?;
             // Unwritten bytes are zeros and stay unwritten.
             if let (true, Some(hole)) = (d.bytes.fill.is_zero() && !knows, d.bytes.unwritten(at)?) {
                 at = hole.max(at.saturating_add(1));
@@ -77,12 +78,12 @@ impl Change<'_> {
     /// Allocates storage for `range` of the dataset from byte `from` on. Returns where the next
     /// step begins, if any is left.
     pub(super) fn allocate(&self, id: ObjectId, range: Range<u64>, from: u64) -> Result<Option<u64>> {
-        let d = self.writable_dataset(id)?;
+        let d = self.change.writable_dataset(id)?;
         let range = range.start..range.end.min(d.bytes.size);
         if range.is_empty() || d.datatype.contains_vlen() {
             return Ok(None);
         }
-        let progress = d.layout().allocate(&self.operation(&d, &d.space), &range, from)?;
+        let progress = d.layout().allocate(&self.change.operation(&d, &d.space), &range, from)?;
         self.progressed(&d, progress)
     }
 
@@ -92,17 +93,15 @@ impl Change<'_> {
             self.set_layout(d, layout)?;
         }
         if progress.changed {
-            self.changed(d.id);
-            self.touch(d.id)?;
+            self.change.changed(d.id);
+            self.change.objects().touch(d.id)?;
         }
         Ok(progress.next)
     }
-}
 
-impl Change<'_> {
     /// Copies the first bytes of a range. Returns their number; 0 at the end of the source.
     fn copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
-        let (s, d) = (self.dataset(from.0)?, self.dataset_for_chunks(to.0)?);
+        let (s, d) = (self.change.dataset(from.0)?, self.change.dataset_for_chunks(to.0)?);
         if s.datatype.contains_vlen() || d.datatype.contains_vlen() {
             return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements are not copied as bytes"));
         }
@@ -110,7 +109,7 @@ impl Change<'_> {
         if len == 0 {
             return Ok(0);
         }
-        self.connector.note_holes(to.0, d.bytes.size, Touched::Written(to.1..to.1.saturating_add(len)))?;
+        self.change.connector.holes().note_holes(to.0, d.bytes.size, Touched::Written(to.1..to.1.saturating_add(len)))?;
         let unit = d.layout().copy_unit(&d.bytes, &s.bytes).filter(|unit| from.1 % unit.bytes == to.1 % unit.bytes);
         let Some(CopyUnit { bytes: slab, chunks }) = unit else {
             return self.copy_bytes(&s, from.1, to, len);
@@ -131,12 +130,12 @@ impl Change<'_> {
         if end > d.bytes.size {
             self.resize(&d, end)?;
         }
-        let (s, d) = (self.dataset(from.0)?, self.dataset(to.0)?);
-        if let Some(layout) = d.layout().copy_stored(&self.operation(&d, &d.space), &s.bytes, from.1 / slab, to.1 / slab, whole)? {
+        let (s, d) = (self.change.dataset(from.0)?, self.change.dataset(to.0)?);
+        if let Some(layout) = d.layout().copy_stored(&self.change.operation(&d, &d.space), &s.bytes, from.1 / slab, to.1 / slab, whole)? {
             self.set_layout(&d, &layout)?;
         }
-        self.changed(d.id);
-        self.touch(d.id)?;
+        self.change.changed(d.id);
+        self.change.objects().touch(d.id)?;
         Ok(n)
     }
 
@@ -144,7 +143,7 @@ impl Change<'_> {
     /// both know that and it reads the same.
     fn copy_bytes(&self, s: &Dataset, at: u64, to: (ObjectId, u64), len: u64) -> Result<u64> {
         // Its filters may take stored chunks alone.
-        let d = self.writable_dataset(to.0)?;
+        let d = self.change.writable_dataset(to.0)?;
         let knows = |d: &Dataset| d.layout().definition().is_some();
         let size = d.element_size.max(1);
         let alike = s.element_size == d.element_size && s.bytes.fill == d.bytes.fill && at % size == to.1 % size;
@@ -155,8 +154,8 @@ impl Change<'_> {
         let (mut from, mut copied) = (at, 0u64);
         while from < end && copied < PIECE as u64 {
             // A copy within one dataset changes it.
-            let s = self.dataset(s.id)?;
-            let env = &self.connector.options.environment;
+            let s = self.change.dataset(s.id)?;
+            let env = &self.change.connector.options.environment;
             let seek = |what| Ok::<_, Error>(s.layout().seek(&s.bytes, env, from, what)?.unwrap_or(end).min(end));
             let target = (to.0, to.1.saturating_add(from.saturating_sub(at)));
             let data = seek(Seek::Data)?;
@@ -177,7 +176,7 @@ impl Change<'_> {
 
     fn copy_piece(&self, s: &Dataset, at: u64, to: (ObjectId, u64), len: u64) -> Result<u64> {
         let mut piece = vec![0; usize::try_from(len).unwrap_or(PIECE).min(PIECE)];
-        let n = s.bytes.read(&self.connector.options.environment, at, &mut piece)?;
+        let n = s.bytes.read(&self.change.connector.options.environment, at, &mut piece)?;
         self.write_elements(to.0, to.1, piece.get(..n).unwrap_or_default())?;
         Ok(n as u64)
     }
@@ -185,7 +184,7 @@ impl Change<'_> {
     /// Makes whole elements of the target undefined, and copies bytes of parts. Returns the number
     /// of bytes that it did first.
     fn leave_undefined(&self, s: &Dataset, at: u64, to: (ObjectId, u64), len: u64) -> Result<u64> {
-        let d = self.dataset(to.0)?;
+        let d = self.change.dataset(to.0)?;
         let size = d.element_size.max(1);
         let (end, within) = (to.1.saturating_add(len), to.1 % size);
         if within > 0 || len < size {
@@ -196,25 +195,23 @@ impl Change<'_> {
             self.resize(&d, end)?;
         }
         self.erase_bytes(to.0, to.1..end)?;
-        self.flush_if_many(to.0)?;
-        self.touch(to.0)?;
+        self.change.dirty_chunks().flush_if_many(to.0)?;
+        self.change.objects().touch(to.0)?;
         Ok(end.saturating_sub(to.1))
     }
-}
 
-impl Change<'_> {
     /// Stores chunks of another container as they are.
     pub(super) fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
-        let d = self.dataset_for_chunks(id)?;
+        let d = self.change.dataset_for_chunks(id)?;
         let stored = d.layout().stored_chunks().filter(|_| takes(&d, storage)).ok_or_else(unlike)?;
         chunks.iter().try_for_each(|chunk| storage.check(&chunk.bytes))?;
-        self.connector.note_holes(id, d.bytes.size, Touched::Written(0..d.bytes.size))?;
+        self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Written(0..d.bytes.size))?;
         let chunks: Vec<_> = chunks.iter().map(|c| (c.scaled.as_slice(), c.mask, c.bytes.as_slice())).collect();
-        if let Some(layout) = stored.store_portable(&self.operation(&d, &d.space), &chunks)? {
+        if let Some(layout) = stored.store_portable(&self.change.operation(&d, &d.space), &chunks)? {
             self.set_layout(&d, &layout)?;
         }
-        self.changed(id);
-        self.touch(id)
+        self.change.changed(id);
+        self.change.objects().touch(id)
     }
 }
 
@@ -230,8 +227,8 @@ impl NativeConnector {
             let on = |(id, at): (ObjectId, u64)| (id, at.saturating_add(done));
             let step = self.change(&[from.0, to.0]).and_then(|change| {
                 // Copies of stored chunks do not contain dirty ones.
-                change.flush_dataset(from.0)?;
-                let n = change.atomically_reserved(|| change.copy(on(from), on(to), len.saturating_sub(done)))?;
+                change.dirty_chunks().flush_dataset(from.0)?;
+                let n = change.atomically_reserved(|| change.data().copy(on(from), on(to), len.saturating_sub(done)))?;
                 change.settle().map(|()| n)
             });
             match step {
@@ -247,8 +244,8 @@ impl NativeConnector {
 
 impl edit::Allocate for NativeConnector {
     fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.suit_size(id, offset.saturating_add(len));
-        self.in_steps(id, &|c, at| c.allocate(id, offset..offset.saturating_add(len), at))
+        self.new_files().suit_size(id, offset.saturating_add(len));
+        self.in_steps(id, &|c, at| c.data().allocate(id, offset..offset.saturating_add(len), at))
     }
 }
 
@@ -260,7 +257,7 @@ impl edit::CopyRange for NativeConnector {
         if self.leads_elsewhere(to.0)? {
             return Err(Error::refused(libc::EOPNOTSUPP, "elements of other files are written one by one"));
         }
-        self.suit_copy(from, to, len);
+        self.new_files().suit_copy(from, to, len);
         self.copy_steps(from, to, len)
     }
 }

@@ -13,10 +13,11 @@
 use super::super::NativeConnector;
 use super::super::dataset::Dataset;
 use super::super::references::ReferenceTable;
+use super::Editing;
 use super::attributes::Values;
 use super::bytes_file::is_bytes_file;
+use super::change_parts::ReferenceChange;
 use super::errors::invalid;
-use super::{Change, Editing};
 use crate::base::datatype::{Class, Datatype, References as Places};
 use crate::base::{Error, Result, limits};
 use crate::connector::edit::NewReference;
@@ -73,12 +74,12 @@ fn not_taken() -> Error {
     Error::refused(libc::EPERM, "bytes of references are addresses in one file: user.h5dir.references sets them by paths")
 }
 
-impl Change<'_> {
+impl ReferenceChange<'_> {
     /// The dataset `id` is about to become one of references. `filled`: it has bytes.
     pub(super) fn begin_references(&self, id: ObjectId, filled: bool) {
         // Programs that set attributes of a closed file with bytes (`rsync`) write no more.
-        let writing = !filled || self.editing.objects.is_held(id);
-        self.editing.objects.change_pending(id, |p| {
+        let writing = !filled || self.change.editing.objects.is_held(id);
+        self.change.editing.objects.change_pending(id, |p| {
             let waiting = p.references.take().map(|early| early.waiting).unwrap_or_default();
             p.references = Some(Copied { writing, named: waiting.len() as u64, waiting, ..Copied::default() });
         });
@@ -86,7 +87,7 @@ impl Change<'_> {
 
     /// The dataset `id` became one of another type, without references.
     pub(super) fn end_references(&self, id: ObjectId) {
-        let dropped = self.editing.objects.change_pending(id, |p| p.references.take());
+        let dropped = self.change.editing.objects.change_pending(id, |p| p.references.take());
         if dropped.is_some_and(|c| !c.waiting.is_empty()) {
             tracing::warn!("object at {}: the references that were set are dropped: the new type has none", id.address);
         }
@@ -96,17 +97,17 @@ impl Change<'_> {
     /// null.
     pub(super) fn clear_references(&self, d: &Dataset, places: &Places, elements: &mut [u8]) {
         let n = places.clear(elements, usize::try_from(d.element_size).unwrap_or(usize::MAX));
-        self.editing.note_dropped(d.id, n);
+        self.change.editing.note_dropped(d.id, n);
     }
 
     /// Elements with references in sequences were made of their exact form.
     pub(super) fn note_sequences(&self, id: ObjectId) {
-        self.editing.change_references(id, |c| c.in_sequences = true);
+        self.change.editing.change_references(id, |c| c.in_sequences = true);
     }
 
     /// Errors: the dataset's form cannot be written, as it holds references.
     pub(super) fn check_form(&self, d: &Dataset) -> Result<()> {
-        let fine = !d.datatype.contains_reference() || self.editing.is_copied(d.id);
+        let fine = !d.datatype.contains_reference() || self.change.editing.is_copied(d.id);
         if fine { Ok(()) } else { Err(not_taken()) }
     }
 
@@ -121,14 +122,14 @@ impl Change<'_> {
             return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are too large"));
         };
         let mut old = vec![0u8; whole];
-        d.bytes.read(&self.connector.options.environment, offset.saturating_sub(skip), &mut old)?;
+        d.bytes.read(&self.change.connector.options.environment, offset.saturating_sub(skip), &mut old)?;
         let start = usize::try_from(skip).unwrap_or(usize::MAX);
         let range = start..start.saturating_add(bytes.len());
         let mut new = old.clone();
         if let Some(part) = new.get_mut(range.clone()) {
             part.copy_from_slice(bytes);
         }
-        let (writing, ends) = (self.editing.is_copied(d.id), range.clone());
+        let (writing, ends) = (self.change.editing.is_copied(d.id), range.clone());
         let (mut dropped, size) = (0u64, usize::try_from(size).unwrap_or(usize::MAX));
         for (n, (old, new)) in old.chunks_exact(size).zip(new.chunks_exact_mut(size)).enumerate() {
             places.each(&mut |at, t| {
@@ -150,13 +151,13 @@ impl Change<'_> {
                 Ok(())
             })?;
         }
-        self.editing.note_dropped(d.id, dropped);
+        self.change.editing.note_dropped(d.id, dropped);
         Ok(new.get(range).map(<[u8]>::to_vec))
     }
 
     /// Sets references from number `first` on.
     pub(super) fn set_references(&self, id: ObjectId, first: u64, entries: Vec<NewReference>) -> Result<()> {
-        let d = self.dataset(id)?;
+        let d = self.change.dataset(id)?;
         let end = first.saturating_add(entries.len() as u64);
         if is_bytes_file(&d) {
             // Copying programs set extended attributes in any order: the type comes later.
@@ -170,32 +171,32 @@ impl Change<'_> {
         let named = all.iter().filter(|(_, entry)| *entry != NewReference::Nil).count() as u64;
         let left = self.put_references(&d, &all)?;
         // Elements that are written as a whole later begin with null ones.
-        let again = d.datatype.contains_vlen() && self.editing.is_copied(id);
+        let again = d.datatype.contains_vlen() && self.change.editing.is_copied(id);
         self.wait_for_objects(id, first..end, if again { all } else { left })?;
-        self.editing.change_references(id, |c| c.named = c.named.saturating_add(named));
-        self.changed(id);
-        self.note_change(id)
+        self.change.editing.change_references(id, |c| c.named = c.named.saturating_add(named));
+        self.change.changed(id);
+        self.change.objects().note_change(id)
     }
 
     /// Sets all elements. References that lead nowhere are null.
     pub(super) fn set_elements(&self, id: ObjectId, elements: &NewValue) -> Result<()> {
-        let d = self.dataset(id)?;
+        let d = self.change.dataset(id)?;
         if !d.datatype.is_like(&elements.datatype) || elements.shape.count() != Some(d.elements()) {
             return Err(invalid("the elements do not fit the type and shape of the dataset"));
         }
-        let (store, nowhere) = (self.store()?, Cell::new(false));
-        let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self, &store) };
+        let (store, nowhere) = (self.change.store()?, Cell::new(false));
+        let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self.change, &store) };
         let bytes = store_elements(elements, &mut values)?;
-        self.free_sequences(&d)?;
-        self.put_elements(id, 0, &bytes)?;
-        self.changed(id);
-        self.note_change(id)
+        self.change.data().free_sequences(&d)?;
+        self.change.data().put_elements(id, 0, &bytes)?;
+        self.change.changed(id);
+        self.change.objects().note_change(id)
     }
 
     /// Keeps the references `left` of those with the numbers `of`, to be tried again.
     fn wait_for_objects(&self, id: ObjectId, of: Range<u64>, left: Vec<(u64, NewReference)>) -> Result<()> {
         let bytes = |c: &Copied| c.waiting.iter().map(|(_, entry)| len(entry).saturating_add(32)).sum::<usize>();
-        let mut pending = self.editing.objects.all_pending();
+        let mut pending = self.change.editing.objects.all_pending();
         pending.change(id, |p| {
             let c = p.references.get_or_insert_default();
             c.waiting.retain(|(n, _)| !of.contains(n));
@@ -210,7 +211,7 @@ impl Change<'_> {
 
     /// Writes references; returns those that lead nowhere, which are null.
     fn put_references(&self, d: &Dataset, all: &[(u64, NewReference)]) -> Result<Vec<(u64, NewReference)>> {
-        let (store, mut left) = (self.store()?, Vec::new());
+        let (store, mut left) = (self.change.store()?, Vec::new());
         let Some(table) = ReferenceTable::of(d) else { return Ok(left) };
         for (n, entry) in all {
             // It may have become shorter.
@@ -221,10 +222,10 @@ impl Change<'_> {
             }
             let bytes = bytes.unwrap_or_else(|| vec![0; t.size as usize]);
             let mut there = vec![0; bytes.len()];
-            d.bytes.read(&self.connector.options.environment, at, &mut there)?;
+            d.bytes.read(&self.change.connector.options.environment, at, &mut there)?;
             if there != bytes {
-                self.put_elements(d.id, at, &bytes)?;
-                self.flush_if_many(d.id)?;
+                self.change.data().put_elements(d.id, at, &bytes)?;
+                self.change.dirty_chunks().flush_if_many(d.id)?;
             }
         }
         Ok(left)
@@ -241,7 +242,7 @@ impl Change<'_> {
             Part::Attribute(_) => r.is_standard(),
         };
         let nowhere = Cell::new(false);
-        let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self, store) };
+        let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self.change, store) };
         match fits.then(|| reference::encode(r, t.size as usize, target, &mut values)).transpose() {
             Ok(bytes) => Ok(bytes.filter(|_| !nowhere.get())),
             Err(Error::Refused { .. }) => Ok(None),
@@ -252,7 +253,7 @@ impl Change<'_> {
     /// Tries again to lead references to their objects. `last`: says of which datasets some are
     /// null.
     pub(super) fn lead_elements(&self, last: bool) {
-        let mut all = self.editing.objects.all_pending().take(|p| p.references.take());
+        let mut all = self.change.editing.objects.all_pending().take(|p| p.references.take());
         let waiting: usize = all.iter().map(|(_, c)| c.waiting.len()).sum();
         for (id, c) in &mut all {
             if !c.waiting.is_empty() && (last || waiting <= RETRIED_MAX) {
@@ -262,22 +263,22 @@ impl Change<'_> {
             if last && c.in_sequences {
                 tracing::warn!("object at {}: references in sequences are null: no fact names them", id.address);
             }
-            if last && !c.waiting.is_empty() && self.dataset(*id).is_ok_and(|d| is_bytes_file(&d)) {
+            if last && !c.waiting.is_empty() && self.change.dataset(*id).is_ok_and(|d| is_bytes_file(&d)) {
                 tracing::warn!("object at {}: the references that were set are dropped: it stayed a file of bytes", id.address);
             } else if last && lost > 0 {
                 tracing::warn!("object at {}: {lost} references are null: their targets were not copied or not named", id.address);
             }
         }
         if !last {
-            let mut pending = self.editing.objects.all_pending();
+            let mut pending = self.change.editing.objects.all_pending();
             all.into_iter().for_each(|(id, c)| pending.change(id, |p| p.references = Some(c)));
         }
     }
 
     fn lead_one(&self, id: ObjectId, c: &mut Copied) {
         let waiting = c.waiting.clone();
-        let done = self.atomically(|| {
-            let d = self.dataset(id)?;
+        let done = self.change.atomically(|| {
+            let d = self.change.dataset(id)?;
             if is_bytes_file(&d) {
                 return Ok((Vec::new(), true));
             }
@@ -289,7 +290,7 @@ impl Change<'_> {
             Ok((left, false)) => c.waiting = left,
             Err(e) => tracing::warn!("object at {}: references stay null: {e}", id.address),
         }
-        self.changed(id);
+        self.change.changed(id);
     }
 }
 

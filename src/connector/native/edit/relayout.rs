@@ -6,8 +6,9 @@
 //! of strings, or the exact form.
 
 use super::attributes::Values;
+use super::change_parts::LayoutChange;
 use super::errors::refused;
-use super::{Change, Dataset, key};
+use super::{Dataset, key};
 use crate::base::datatype::{Datatype, References};
 use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
@@ -63,12 +64,12 @@ pub(super) enum Elements<'a> {
     Dropped,
 }
 
-impl Change<'_> {
+impl LayoutChange<'_> {
     /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too.
     pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, elements: Elements<'_>) -> Result<()> {
-        self.check_bounds(d)?;
-        let creation = &self.suited(creation.clone())?;
-        let store = self.store()?;
+        self.change.data().check_bounds(d)?;
+        let creation = &self.change.log().suited(creation.clone())?;
+        let store = self.change.store()?;
         let id = d.id;
         if let Some(warning) = creation.layout.kind.warning()
             && d.layout().for_copy() != creation.layout
@@ -77,7 +78,7 @@ impl Change<'_> {
         }
         let mut messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
-        let zeros_count = creation.layout.kind.profile().is_some() && self.connector.has_written(id, d.bytes.size);
+        let zeros_count = creation.layout.kind.profile().is_some() && self.change.connector.holes().has_written(id, d.bytes.size);
         let blank = d.bytes.is_blank()? && !zeros_count;
         if matches!(elements, Elements::Kept { .. })
             && !parsed
@@ -91,30 +92,30 @@ impl Change<'_> {
         if matches!(elements, Elements::Kept { .. } | Elements::Placed) && !blank {
             bound_copy(d)?;
         }
-        let old = Arc::new(self.access.open_dataset(d.object.clone(), ObjectId { file: OLD, ..id }, 0)?);
-        let env = &self.connector.options.environment;
+        let old = Arc::new(self.change.access.open_dataset(d.object.clone(), ObjectId { file: OLD, ..id }, 0)?);
+        let env = &self.change.connector.options.environment;
         env.forget(key(old.id));
         if matches!(elements, Elements::Kept { .. }) && self.adopt(id, &old, creation, retyped)? {
             return Ok(());
         }
-        self.editing.preparations.cancel(id);
+        self.change.editing.preparations.cancel(id);
         creation.layout.kind.store(&store, creation, &mut messages)?;
         self.set_messages(id, messages, retyped)?;
-        let keeps_id = self.set_anchor(id, creation, blank)?;
+        let keeps_id = self.change.log().set_anchor(id, creation, blank)?;
         env.forget(key(id));
-        self.changed(id);
+        self.change.changed(id);
         if retyped && creation.datatype != old.datatype {
             match creation.datatype.contains_reference() {
-                true => self.begin_references(id, old.bytes.size > 0),
-                false => self.end_references(id),
+                true => self.change.references().begin_references(id, old.bytes.size > 0),
+                false => self.change.references().end_references(id),
             }
         }
         match elements {
             Elements::Form { form, lines } => {
-                self.free_sequences(&old)?;
+                self.change.data().free_sequences(&old)?;
                 self.parse_form(form, lines, id)?;
             }
-            Elements::Dropped => self.free_sequences(&old)?,
+            Elements::Dropped => self.change.data().free_sequences(&old)?,
             Elements::Placed if blank => {}
             Elements::Placed => self.place_elements(&old, id)?,
             // A new file whose lines come later.
@@ -127,9 +128,9 @@ impl Change<'_> {
             },
         }
         // What is in memory only would be lost if something fails after this.
-        self.flush_within(id)?;
+        self.change.dirty_chunks().flush_within(id)?;
         if !keeps_id {
-            self.delete_storage(&old)?;
+            self.change.delete_storage(&old)?;
         }
         env.forget(key(old.id));
         Ok(())
@@ -137,22 +138,22 @@ impl Change<'_> {
 
     /// Makes the dataset `d` a named datatype.
     pub(super) fn become_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
-        let store = self.store()?;
+        let store = self.change.store()?;
         let body = datatype_message(store.superblock().version, datatype).map_err(refused)?;
-        self.check_bounds(d)?;
-        self.delete_storage(d)?;
+        self.change.data().check_bounds(d)?;
+        self.change.delete_storage(d)?;
         self.set_messages(d.id, vec![(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body)], true)?;
-        self.drop_released_anchor(d.id)?;
-        self.connector.options.environment.forget(key(d.id));
-        self.changed(d.id);
+        self.change.log().drop_released_anchor(d.id)?;
+        self.change.connector.options.environment.forget(key(d.id));
+        self.change.changed(d.id);
         Ok(())
     }
 
     /// Puts the messages of a dataset in the place of those it has.
     pub(super) fn set_messages(&self, id: ObjectId, messages: Messages, retyped: bool) -> Result<()> {
-        let store = self.store()?;
-        if retyped && let Some(datatype) = self.committed_datatype(&store, id)? {
-            self.drop_datatype(ObjectId { address: datatype, ..id })?;
+        let store = self.change.store()?;
+        if retyped && let Some(datatype) = self.change.objects().committed_datatype(&store, id)? {
+            self.change.objects().drop_datatype(ObjectId { address: datatype, ..id })?;
         }
         shared_messages_edit::forget(&store, id.address)?;
         let mut header = HeaderEdit::load(&store, id.address)?;
@@ -179,9 +180,9 @@ impl Change<'_> {
 
     /// Writes the bytes of `old` to the dataset `id`.
     fn copy_elements(&self, old: &Dataset, id: ObjectId, undefine_fill: bool) -> Result<()> {
-        let env = &self.connector.options.environment;
-        let new = self.dataset(id)?;
-        let written = self.connector.written(id, old, &new)?;
+        let env = &self.change.connector.options.environment;
+        let new = self.change.dataset(id)?;
+        let written = self.change.connector.holes().written(id, old, &new)?;
         let mut piece = vec![0u8; PIECE];
         let mut at = 0u64;
         while let Some(next) = written.next(old, at)? {
@@ -190,10 +191,10 @@ impl Change<'_> {
             let n = old.bytes.read(env, next.start, piece.get_mut(..len).unwrap_or_default())?;
             let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
             for part in new.bytes.kept(bytes, next.start, undefine_fill) {
-                self.write_elements(id, next.start.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default())?;
+                self.change.data().write_elements(id, next.start.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default())?;
             }
             at = next.start.saturating_add(n as u64);
-            self.flush_if_many(id)?;
+            self.change.dirty_chunks().flush_if_many(id)?;
         }
         Ok(())
     }
@@ -201,8 +202,8 @@ impl Change<'_> {
     /// Writes the bytes of `old` to the dataset `id`, whose type holds references: these become
     /// null.
     fn copy_without_references(&self, old: &Dataset, id: ObjectId, places: &References) -> Result<()> {
-        let env = &self.connector.options.environment;
-        let new = self.dataset(id)?;
+        let env = &self.change.connector.options.environment;
+        let new = self.change.dataset(id)?;
         let size = new.element_size.max(1);
         if size > limits::ELEMENT_BYTES_MAX {
             return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are too large"));
@@ -213,10 +214,10 @@ impl Change<'_> {
         while at < old.bytes.size {
             let n = old.bytes.read(env, at, &mut piece)?;
             let bytes = piece.get_mut(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
-            self.clear_references(&new, places, bytes);
-            self.write_elements(id, at, bytes)?;
+            self.change.references().clear_references(&new, places, bytes);
+            self.change.data().write_elements(id, at, bytes)?;
             at = at.saturating_add(n as u64);
-            self.flush_if_many(id)?;
+            self.change.dirty_chunks().flush_if_many(id)?;
         }
         Ok(())
     }
@@ -224,8 +225,8 @@ impl Change<'_> {
     /// Makes the variable-length elements of the dataset `id` from the bytes of `old`, which are
     /// their form.
     fn parse_elements(&self, old: &Dataset, id: ObjectId, newlines: Newlines) -> Result<()> {
-        let env = &self.connector.options.environment;
-        let new = self.dataset(id)?;
+        let env = &self.change.connector.options.environment;
+        let new = self.change.dataset(id)?;
         let mut parser = Parser::new(&new, new.datatype.is_vlen_string().then_some(newlines));
         let mut piece = vec![0u8; PIECE];
         let mut at = 0u64;
@@ -240,7 +241,7 @@ impl Change<'_> {
 
     /// Makes the variable-length elements of the dataset `id` from their form.
     fn parse_form(&self, form: &[u8], lines: Option<Newlines>, id: ObjectId) -> Result<()> {
-        let new = self.dataset(id)?;
+        let new = self.change.dataset(id)?;
         let mut parser = Parser::new(&new, lines);
         let pieces = form.chunks(PIECE).len();
         for (i, piece) in form.chunks(PIECE).enumerate() {
@@ -252,11 +253,11 @@ impl Change<'_> {
     /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing
     /// follows.
     fn parse_piece(&self, parser: &mut Parser, bytes: &[u8], id: ObjectId, last: bool) -> Result<()> {
-        let store = self.store()?;
+        let store = self.change.store()?;
         if parser.references_lost {
-            self.note_sequences(id);
+            self.change.references().note_sequences(id);
         }
-        let mut values = Values::new(self, &store);
+        let mut values = Values::new(self.change, &store);
         parser.rest.extend_from_slice(bytes);
         let elements = parser.take(last, &mut |count, payload| values.sequence(count, payload))?;
         if !elements.is_empty() {
@@ -265,8 +266,8 @@ impl Change<'_> {
             if parser.written > parser.total {
                 return Err(parser.wrong_count(parser.total));
             }
-            self.write_elements(id, from, &elements)?;
-            self.flush_if_many(id)?;
+            self.change.data().write_elements(id, from, &elements)?;
+            self.change.dirty_chunks().flush_if_many(id)?;
         }
         Ok(())
     }

@@ -8,8 +8,9 @@
 
 use super::super::access::Access;
 use super::super::dataset::id_of;
+use super::Change;
+use super::connector_parts::Commits;
 use super::flush::LogFlush;
-use super::{Change, NativeConnector};
 use crate::base::{Address, Error, Result};
 
 /// Stored chunks are at most this part longer than their memory: a filter may lengthen them.
@@ -29,15 +30,15 @@ pub(super) fn is_full(e: &Error) -> bool {
     matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. })
 }
 
-impl NativeConnector {
+impl Commits<'_> {
     /// True if dirty chunks or staged records are in memory.
     pub(super) fn has_unstored(&self) -> bool {
-        !self.options.environment.dirty.is_empty() || self.staged_bytes() > 0
+        !self.connector.options.environment.dirty.is_empty() || self.staged_bytes() > 0
     }
 
     /// True if an operation found no space and a commit makes space free.
     pub(super) fn is_relieved(&self) -> bool {
-        self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()))
+        self.connector.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()))
     }
 
     /// Commits on a full disk, because freed space is usable only after a commit.
@@ -51,7 +52,7 @@ impl NativeConnector {
     }
 
     fn staged_bytes(&self) -> u64 {
-        self.used_log().map_or(0, |log| log.staged_bytes())
+        self.connector.used_log().map_or(0, |log| log.staged_bytes())
     }
 }
 
@@ -106,7 +107,7 @@ impl Change<'_> {
     /// dirty chunks, staged records.
     fn needs_space(&self) -> Result<[u64; 3]> {
         let connector = self.connector;
-        Ok([self.store()?.transaction()?.end(), connector.options.environment.dirty.bytes(), connector.staged_bytes()])
+        Ok([self.store()?.transaction()?.end(), connector.options.environment.dirty.bytes(), connector.commits().staged_bytes()])
     }
 
     /// Reserves storage, or stores the dirty chunks. `before`: `needs_space` before the operation.
@@ -120,9 +121,9 @@ impl Change<'_> {
             return Ok(());
         }
         let dirty = &self.connector.options.environment.dirty;
-        let stored = dirty.datasets().into_iter().try_for_each(|n| self.flush_within(id_of(n)));
+        let stored = dirty.datasets().into_iter().try_for_each(|n| self.dirty_chunks().flush_within(id_of(n)));
         // A damaged dataset does not take its chunks: the commit reports that.
-        stored.and_then(|()| self.flush_log(LogFlush::Within)).map_err(|_| full)?;
+        stored.and_then(|()| self.log().flush_log(LogFlush::Within)).map_err(|_| full)?;
         // What an earlier operation staged is not appended within another.
         self.access.reserve_unstored(None)
     }

@@ -6,9 +6,10 @@
 //! the dataset is as it was. There must be as many elements as the dataset has, or as many as whole
 //! rows of a first dimension that may change.
 
+use super::change_parts::FormChange;
 use super::errors::invalid;
 use super::relayout::Elements;
-use super::{Change, Dataset, NativeConnector, Pending};
+use super::{Dataset, NativeConnector, Pending};
 use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
@@ -93,7 +94,7 @@ impl NativeConnector {
         if e.objects.pending(id, is_written) != Some(true) {
             return Ok(false);
         }
-        let done = self.operate_flushed(id, |c| c.finish_form(id)).map(|()| true);
+        let done = self.operate_flushed(id, |c| c.forms().finish_form(id)).map(|()| true);
         // Another open file may write the rest.
         if last && e.objects.usage(id).holds <= 1 {
             e.objects.change_pending(id, |p| p.rewrite = None);
@@ -102,7 +103,7 @@ impl NativeConnector {
     }
 }
 
-impl Change<'_> {
+impl FormChange<'_> {
     /// Writes bytes of the form.
     pub(super) fn write_form(&self, d: &Dataset, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
@@ -141,20 +142,20 @@ impl Change<'_> {
             }
             Ok(())
         })?;
-        self.editing.objects.change_pending(d.id, |p| p.rewrite.as_mut().map(|r| r.written = size > 0));
+        self.change.editing.objects.change_pending(d.id, |p| p.rewrite.as_mut().map(|r| r.written = size > 0));
         Ok(())
     }
 
     /// Newlines inside strings that `user.h5dir.dataset` listed for lines written next.
     fn awaited_newlines(&self, id: ObjectId) -> Newlines {
-        self.editing.objects.pending(id, |p| p.newlines.clone()).flatten().unwrap_or_default()
+        self.change.editing.objects.pending(id, |p| p.newlines.clone()).flatten().unwrap_or_default()
     }
 
     fn change_form(&self, d: &Dataset, form: Form, end: u64, f: impl FnOnce(&mut Rewrite) -> Result<()>) -> Result<()> {
         if !d.layout().is_in_file() {
             return Err(Error::refused(libc::EPERM, "a dataset whose elements lie elsewhere is not written"));
         }
-        let objects = &self.editing.objects;
+        let objects = &self.change.editing.objects;
         let is_begun = {
             let pending = objects.all_pending();
             let others = pending.iter().filter(|(id, _)| *id != d.id).filter_map(|(_, p)| p.rewrite.as_ref());
@@ -184,7 +185,7 @@ impl Change<'_> {
 
     /// The form before its first change.
     fn begin_rewrite(&self, d: &Dataset, form: Form, end: u64) -> Result<Rewrite> {
-        self.check_form(d)?;
+        self.change.references().check_form(d)?;
         let strings = d.datatype.is_vlen_string();
         let (lines, exact) = (strings && form == Form::Main, strings && form == Form::Exact);
         let awaited = if lines { self.awaited_newlines(d.id) } else { Newlines::default() };
@@ -195,7 +196,7 @@ impl Change<'_> {
         let text = self.form(d.id, form)?.ok_or_else(large)?;
         let mut rewrite =
             Rewrite { ends: ends(&text), form: text, written: true, lines, exact, newlines: awaited, whole: true, ..Rewrite::default() };
-        if let Some(there) = self.access.dataset(d.id)?.lines.as_ref().filter(|_| lines && rewrite.newlines.is_empty()) {
+        if let Some(there) = self.change.access.dataset(d.id)?.lines.as_ref().filter(|_| lines && rewrite.newlines.is_empty()) {
             let unknown = || invalid("strings of the dataset hold newlines: they are written below .h5dir/exact");
             rewrite.newlines = there.newlines().ok_or_else(unknown)?;
             rewrite.fixed = !rewrite.newlines.is_empty();
@@ -205,7 +206,7 @@ impl Change<'_> {
 
     /// The form of the elements that the dataset has; `None` if it is too long.
     fn form(&self, id: ObjectId, form: Form) -> Result<Option<Vec<u8>>> {
-        let content = self.access.form_of(id, form)?;
+        let content = self.change.access.form_of(id, form)?;
         let size = content.size()?;
         if size > FORM_MAX {
             return Ok(None);
@@ -224,9 +225,9 @@ impl Change<'_> {
 
     /// Makes the elements of the dataset those of the form that was written.
     pub(super) fn finish_form(&self, id: ObjectId) -> Result<()> {
-        let objects = &self.editing.objects;
+        let objects = &self.change.editing.objects;
         let Some(rewrite) = objects.change_pending(id, |p| p.rewrite.take()) else { return Ok(()) };
-        let done = self.dataset(id).and_then(|d| self.replace_elements(&d, &rewrite));
+        let done = self.change.dataset(id).and_then(|d| self.replace_elements(&d, &rewrite));
         if done.is_err() {
             // It may be written on.
             objects.change_pending(id, |p| p.rewrite = Some(rewrite));
@@ -256,10 +257,10 @@ impl Change<'_> {
         };
         let lines = rewrite.lines.then(|| rewrite.newlines.clone());
         // What was undefined and still has the fill value was not written.
-        let undefined = if rewrite.emptied { Vec::new() } else { self.undefined(d)? };
-        self.relayout(d, &creation, false, Elements::Form { form, lines })?;
-        self.undefine(d.id, &undefined)?;
-        self.touch(d.id)
+        let undefined = if rewrite.emptied { Vec::new() } else { self.change.data().undefined(d)? };
+        self.change.layout().relayout(d, &creation, false, Elements::Form { form, lines })?;
+        self.change.data().undefine(d.id, &undefined)?;
+        self.change.objects().touch(d.id)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Changes of elements that lie apart, many in one operation.
 
+use super::NativeConnector;
 use super::attributes::Values;
+use super::change_parts::DataChange;
 use super::errors::invalid;
-use super::{Change, NativeConnector};
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::edit::each_range;
@@ -34,8 +35,8 @@ impl NativeConnector {
                 self.write_across(id, &parts)?;
                 continue;
             }
-            self.admit_write()?;
-            self.operate(&[id], |c| c.write_ranges(id, some, part))?;
+            self.write_back().admit_write()?;
+            self.operate(&[id], |c| c.data().write_ranges(id, some, part))?;
         }
         Ok(())
     }
@@ -45,7 +46,7 @@ impl NativeConnector {
         let mut small: Vec<(Vec<u64>, Vec<u64>)> = Vec::new();
         let erase_small = |blocks: &mut Vec<(Vec<u64>, Vec<u64>)>| {
             let blocks = std::mem::take(blocks);
-            self.operate(&[id], |c| blocks.iter().try_for_each(|(first, end)| c.erase_whole(id, first, end)))
+            self.operate(&[id], |c| blocks.iter().try_for_each(|(first, end)| c.data().erase_whole(id, first, end)))
         };
         set.try_each_block(&mut |first, end| {
             let elements = first.iter().zip(end).fold(1u64, |n, (f, e)| n.saturating_mul(e.saturating_sub(*f)));
@@ -59,15 +60,15 @@ impl NativeConnector {
     }
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     fn write_ranges(&self, id: ObjectId, ranges: &[Range<u64>], bytes: &[u8]) -> Result<()> {
-        let size = self.dataset(id)?.bytes.size;
+        let size = self.change.dataset(id)?.bytes.size;
         if ranges.last().is_some_and(|last| last.end > size) {
             return Err(Error::refused(libc::EFBIG, "the dataset has fewer elements than the selection was made for"));
         }
         each_range(ranges, bytes, &mut |offset, part| {
             self.write(id, Form::Main, offset, part)?;
-            self.flush_if_many(id)
+            self.change.dirty_chunks().flush_if_many(id)
         })
     }
 
@@ -81,11 +82,11 @@ impl Change<'_> {
 
     /// Sets elements of variable length, and frees the parts of those before.
     pub(super) fn set_elements_of(&self, id: ObjectId, elements: &[Range<u64>], values: &NewValue) -> Result<()> {
-        let d = self.writable_dataset(id)?;
+        let d = self.change.writable_dataset(id)?;
         if d.layout().mapped().is_some() {
             return Err(Error::refused(libc::EPERM, "elements of variable length are written to the sources of a virtual dataset"));
         }
-        if self.editing.objects.pending(id, |p| p.rewrite.is_some()) == Some(true) {
+        if self.change.editing.objects.pending(id, |p| p.rewrite.is_some()) == Some(true) {
             return Err(Error::refused(libc::EBUSY, "the dataset is being written through an open file"));
         }
         let count = elements.iter().fold(0u64, |n, r| n.saturating_add(r.end.saturating_sub(r.start)));
@@ -93,8 +94,8 @@ impl Change<'_> {
         if !d.datatype.is_like(&values.datatype) || values.shape.count() != Some(count) || !is_within {
             return Err(invalid("the elements do not fit the type and shape of the dataset"));
         }
-        let (store, nowhere) = (self.store()?, Cell::new(false));
-        let bytes = store_elements(values, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
+        let (store, nowhere) = (self.change.store()?, Cell::new(false));
+        let bytes = store_elements(values, &mut Values { nowhere: Some(&nowhere), ..Values::new(self.change, &store) })?;
         let size = d.element_size;
         let ranges: Vec<Range<u64>> = elements.iter().map(|r| r.start.saturating_mul(size)..r.end.saturating_mul(size)).collect();
         for range in &ranges {
@@ -102,7 +103,7 @@ impl Change<'_> {
         }
         drop(d);
         each_range(&ranges, &bytes, &mut |offset, part| self.put_elements(id, offset, part))?;
-        self.changed(id);
-        self.touch(id)
+        self.change.changed(id);
+        self.change.objects().touch(id)
     }
 }

@@ -8,7 +8,7 @@ use super::super::attribute::{self, Value};
 use super::super::dataset::Dataset;
 use super::super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
 use super::super::object::Object;
-use super::Change;
+use super::change_parts::{AttributeChange, DataChange};
 use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
@@ -41,7 +41,7 @@ struct Objects {
     gone: HashSet<Address>,
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// Frees the global heap objects of the elements of `d`.
     pub(super) fn free_sequences(&self, d: &Dataset) -> Result<()> {
         self.free_sequences_in(d, 0..d.bytes.size)
@@ -53,7 +53,7 @@ impl Change<'_> {
         if form.is_verbatim() || !d.layout().is_in_file() || d.bytes.is_blank().unwrap_or(true) {
             return Ok(());
         }
-        let env = &self.connector.options.environment;
+        let env = &self.change.connector.options.environment;
         let size = usize::try_from(d.element_size).unwrap_or(usize::MAX).max(1);
         let mut objects = Objects::default();
         d.written_elements(env, range, &mut |elements| {
@@ -71,7 +71,7 @@ impl Change<'_> {
     }
 
     fn find_objects(&self, form: &VariableForm, element: &[u8], objects: &mut Objects) -> Result<()> {
-        let store = self.store()?;
+        let store = self.change.store()?;
         form.sequences(element, &Limited { parts: &FileHeap(&store), limit: ELEMENT_BYTES_MAX }, &mut |element| {
             objects.found.extend(Descriptor::decode(element, store.ctx()).map(|d| (d.collection, d.index)));
         });
@@ -79,7 +79,7 @@ impl Change<'_> {
     }
 
     fn free_objects(&self, objects: &mut Objects) -> Result<()> {
-        let (store, mut space) = (self.store()?, self.editing.heaps.lock());
+        let (store, mut space) = (self.change.store()?, self.change.editing.heaps.lock());
         objects.found.sort_unstable();
         objects.found.dedup();
         for of_one in objects.found.chunk_by(|a, b| a.0 == b.0) {
@@ -97,10 +97,12 @@ impl Change<'_> {
         objects.found.clear();
         Ok(())
     }
+}
 
+impl AttributeChange<'_> {
     /// What the attribute `name` holds elsewhere, before it goes.
     pub(super) fn held_by(&self, id: ObjectId, name: &[u8]) -> Result<Held> {
-        let object = self.access.object(id)?;
+        let object = self.change.access.object(id)?;
         Ok(attribute::stored(&object, name)?.map(|a| self.held_in(&object, &a)).unwrap_or_default())
     }
 
@@ -123,15 +125,15 @@ impl Change<'_> {
         let form = VariableForm::of(&value.datatype);
         let mut objects = Objects::default();
         for element in value.bytes.chunks_exact(usize::try_from(value.datatype.element_size()).unwrap_or(0).max(1)) {
-            self.find_objects(&form, element, &mut objects)?;
+            self.change.data().find_objects(&form, element, &mut objects)?;
         }
-        self.free_objects(&mut objects)
+        self.change.data().free_objects(&mut objects)
     }
 
     /// Frees the heap objects of all attributes of a deleted object; returns their
     /// committed datatypes.
     pub(super) fn free_all_held(&self, id: ObjectId) -> Result<Vec<Address>> {
-        let object = self.access.object(id)?;
+        let object = self.change.access.object(id)?;
         let mut all = Vec::new();
         if let Err(e) = attribute::each(&object, &mut |a| all.push(self.held_in(&object, &a))) {
             tracing::debug!("what attributes of a deleted object take elsewhere is lost: {e}");

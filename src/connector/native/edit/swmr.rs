@@ -50,7 +50,7 @@ impl NativeConnector {
         check_file(&store)?;
         // What precedes the first change of a file is not for readers.
         self.operate(&[], |_: &Change<'_>| Ok(()))?;
-        self.commit_all(false)?;
+        self.commits().commit_all(false)?;
         store.begin_swmr()?;
         // Nothing else sets it.
         let _ = self.editing()?.swmr.set(Restricted::to(SwmrEdit(self.this.clone())));

@@ -6,6 +6,7 @@
 
 use super::super::dataset::Dataset;
 use super::super::virtual_::SOURCE_FILE;
+use super::change_parts::DataChange;
 use super::{Change, Editing};
 use crate::base::budget::Budget;
 use crate::base::locks::Mutex;
@@ -132,7 +133,7 @@ struct Through<'a> {
     most: u64,
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// Writes `parts` of the virtual dataset `d`, offsets within its size and the bytes there, to
     /// its sources. What sources in other files get is added to `others`, which the caller writes
     /// next. Errors: also if some of them must be opened before; nothing was written then.
@@ -140,7 +141,8 @@ impl Change<'_> {
         let len = parts.iter().fold(0u64, |n, (_, bytes)| n.saturating_add(bytes.len() as u64));
         let steps = len.saturating_mul(PARTS_PER_BYTE).saturating_add(PARTS_MIN);
         let most = len.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY_MIN_BYTES);
-        let mut through = Through { change: self, steps: Budget::new(steps, "virtual dataset"), sources: BTreeSet::new(), others, most };
+        let mut through =
+            Through { change: self.change, steps: Budget::new(steps, "virtual dataset"), sources: BTreeSet::new(), others, most };
         for (offset, bytes) in parts {
             through.check(d, *offset..offset.saturating_add(bytes.len() as u64), &mut Vec::new())?;
         }
@@ -148,7 +150,7 @@ impl Change<'_> {
             return Err(Error::refused(libc::EAGAIN, "source files are opened first"));
         }
         parts.iter().try_for_each(|(offset, bytes)| through.write(d, *offset, bytes))?;
-        self.editing.note_written_through(d.id, through.sources);
+        self.change.editing.note_written_through(d.id, through.sources);
         Ok(())
     }
 }
@@ -231,7 +233,7 @@ impl Through<'_> {
 
     /// Writes what [`Through::check`] accepted.
     fn write(&self, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<()> {
-        let Some(mapped) = d.layout().mapped() else { return self.change.write(d.id, Form::Main, offset, bytes) };
+        let Some(mapped) = d.layout().mapped() else { return self.change.data().write(d.id, Form::Main, offset, bytes) };
         mapped.write(offset, bytes, &mut |(file, address), at, part| {
             self.steps.spend(1)?;
             let id = ObjectId { file, address };
@@ -240,7 +242,7 @@ impl Through<'_> {
                 (None, Some(others)) => return others.borrow_mut().add(id, at, part, self.most),
                 (None, None) => return Err(Error::refused(libc::EXDEV, "a source of the virtual dataset is in another HDF5 file")),
             }
-            self.change.flush_if_many(id)
+            self.change.dirty_chunks().flush_if_many(id)
         })
     }
 }

@@ -34,7 +34,7 @@ impl NativeConnector {
         let mut attempts = ATTEMPTS_MAX;
         loop {
             let collected = RefCell::new(ForOthers::default());
-            self.admit_write()?;
+            self.write_back().admit_write()?;
             let done = self.operate(&[id], |c| {
                 collected.replace(ForOthers::default());
                 c.write_own(id, parts, &collected)
@@ -75,11 +75,11 @@ impl NativeConnector {
         if let [(id, (offset, bytes))] = parts {
             return self.write_as(*id, Form::Main, *offset, bytes);
         }
-        self.admit_write()?;
+        self.write_back().admit_write()?;
         self.operate(&[], |c| {
             parts.iter().try_for_each(|(id, (offset, bytes))| {
-                c.write(*id, Form::Main, *offset, bytes)?;
-                c.flush_if_many(*id)
+                c.data().write(*id, Form::Main, *offset, bytes)?;
+                c.dirty_chunks().flush_if_many(*id)
             })
         })
     }
@@ -105,9 +105,9 @@ impl Change<'_> {
         let d = self.writable_dataset(id)?;
         let past = |(offset, bytes): &NewPart<'_>| offset.checked_add(bytes.len() as u64).filter(|end| *end > d.bytes.size);
         if let Some(end) = parts.iter().find_map(past) {
-            return self.resize(&d, end);
+            return self.data().resize(&d, end);
         }
-        self.write_through(&d, parts, Some(others))?;
-        self.touch(id)
+        self.data().write_through(&d, parts, Some(others))?;
+        self.objects().touch(id)
     }
 }

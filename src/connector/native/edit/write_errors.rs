@@ -5,8 +5,9 @@
 //! caller at least got the error.
 
 use super::super::dataset::key;
+use super::change_parts::DirtyChunkChange;
 use super::errors::is_of_object;
-use super::{Change, Editing, NativeConnector};
+use super::{Editing, NativeConnector};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::dataset::chunk::dirty::DirtyChunk;
@@ -62,7 +63,7 @@ impl Editing {
     }
 }
 
-impl Change<'_> {
+impl DirtyChunkChange<'_> {
     /// Writes changed chunks of a dataset to the file. Those that the dataset does not take are
     /// lost. Errors: those of the file.
     pub(super) fn flush_or_drop(&self, id: ObjectId, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<()> {
@@ -81,16 +82,16 @@ impl Change<'_> {
                 }
             }
             failed = failed.saturating_add(1);
-            self.editing.record_write_error(id, &error);
-            self.connector.options.environment.dirty.remove(one.0);
+            self.change.editing.record_write_error(id, &error);
+            self.change.connector.options.environment.dirty.remove(one.0);
         }
-        self.changed(id);
+        self.change.changed(id);
         Ok(())
     }
 
     /// Writes all changed chunks to the file.
     pub(super) fn flush_all(&self) -> Result<()> {
-        let dirty = &self.connector.options.environment.dirty;
+        let dirty = &self.change.connector.options.environment.dirty;
         for n in dirty.datasets() {
             let id = super::super::dataset::id_of(n);
             debug_assert_eq!(key(id), n, "only the mounted file is changed");

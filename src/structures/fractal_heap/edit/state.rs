@@ -175,16 +175,16 @@ impl<'s> Edit<'s> {
     /// Reads the block at `place`; compares its checksum unless the cache records that.
     fn read_direct(&self, place: &DirectBlockPlace) -> Result<DirectBlock> {
         let (store, at, g) = (self.store, place.address, &self.heap.geometry);
-        let read = || store.read(at, place.size, direct::NAME);
+        let read = |store: &Store| store.read(at, place.size, direct::NAME);
         let mut block = None;
-        let verified = store.cached(at, || {
-            block = Some(DirectBlock::decode(read()?, at, g)?);
+        let verified = store.cached(at, |store| {
+            block = Some(DirectBlock::decode(read(store)?, at, g)?);
             Ok((VerifiedBytes(place.size), size_of::<VerifiedBytes>()))
         })?;
         match block {
             Some(block) => Ok(block),
-            None if verified.0 == place.size => DirectBlock::decode_sound(read()?, at, g),
-            None => DirectBlock::decode(read()?, at, g),
+            None if verified.0 == place.size => DirectBlock::decode_sound(read(store)?, at, g),
+            None => DirectBlock::decode(read(store)?, at, g),
         }
     }
 }

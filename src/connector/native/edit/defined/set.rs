@@ -3,10 +3,10 @@
 //! A copy has the values of its source, but programs do not copy holes exactly: they write the fill
 //! value to undefined elements, and punch zeros that are defined.
 
-use super::super::super::NativeConnector;
 use super::super::super::dataset::{Dataset, key};
 use super::super::super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
-use super::super::Change;
+use super::super::change_parts::DataChange;
+use super::super::connector_parts::Definitions;
 use crate::base::Result;
 use crate::base::element_set::ElementSet;
 use crate::connector::ObjectId;
@@ -25,12 +25,12 @@ enum Becomes {
     Undefined,
 }
 
-impl NativeConnector {
+impl Definitions<'_> {
     /// Of the elements with numbers in `range`, those in `defined` (ascending, disjoint) become
     /// defined, and the others undefined if they have the fill value.
     pub(super) fn change_defined(&self, id: ObjectId, range: &Range<u64>, defined: &[Range<u64>]) -> Result<()> {
         let (known, dims, step) = {
-            let access = self.access();
+            let access = self.connector.access();
             let d = &access.dataset(id)?.dataset;
             let size = d.element_size.max(1);
             let step = if d.datatype.contains_vlen() { VARIABLE_STEP } else { (STEP / size).max(1) };
@@ -44,7 +44,7 @@ impl NativeConnector {
     /// Keeps the runs `defined` of `range` for bytes that are written next. Does nothing if the
     /// dataset was not `blank` and none of its ranges are kept.
     pub(in super::super) fn announce(&self, id: ObjectId, blank: bool, range: Range<u64>, defined: &[Range<u64>]) {
-        let Some(editing) = &self.editing else { return };
+        let Some(editing) = &self.connector.editing else { return };
         let mut pending = editing.objects.all_pending();
         let is_announced = pending.iter().any(|(other, p)| other == id && p.announced.is_some());
         if !blank && !is_announced {
@@ -61,10 +61,10 @@ impl NativeConnector {
 
     /// Sets the defined elements of the dataset `id` that were announced; false if none were.
     pub(in super::super) fn apply_announced(&self, id: ObjectId) -> Result<bool> {
-        let Some(editing) = &self.editing else { return Ok(false) };
+        let Some(editing) = &self.connector.editing else { return Ok(false) };
         let Some(announced) = editing.objects.pending(id, |p| p.announced.clone()).flatten() else { return Ok(false) };
         let elements = {
-            let access = self.access();
+            let access = self.connector.access();
             let d = &access.dataset(id)?.dataset;
             d.layout().definition().map(|_| d.elements())
         };
@@ -77,7 +77,7 @@ impl NativeConnector {
 
     /// Forgets the announced elements of the dataset `id` if some of its bytes were written.
     pub(super) fn forget_announced(&self, id: ObjectId) {
-        let Some(editing) = &self.editing else { return };
+        let Some(editing) = &self.connector.editing else { return };
         if editing.objects.pending(id, |p| p.announced.is_some()) == Some(true) && !self.is_unwritten(id).unwrap_or(false) {
             editing.objects.change_pending(id, |p| p.announced = None);
         }
@@ -85,8 +85,8 @@ impl NativeConnector {
 
     /// True if no bytes of the dataset `id` were written.
     pub(super) fn is_unwritten(&self, id: ObjectId) -> Result<bool> {
-        let access = self.access();
-        Ok(access.dataset(id)?.dataset.bytes.is_blank()? && !self.options.environment.dirty.has(key(id)))
+        let access = self.connector.access();
+        Ok(access.dataset(id)?.dataset.bytes.is_blank()? && !self.connector.options.environment.dirty.has(key(id)))
     }
 
     /// The defined elements of `d` with numbers in `range`.
@@ -94,7 +94,7 @@ impl NativeConnector {
         let definition = d.layout().definition().ok_or_else(unknown)?;
         let run = ElementSet::of_run(&d.space.dims, range);
         let (first, end) = covering_block(&d.space.dims, range);
-        definition.defined(&d.bytes, &self.options.environment, &first, &end)?.intersection(&run)
+        definition.defined(&d.bytes, &self.connector.options.environment, &first, &end)?.intersection(&run)
     }
 
     /// Changes the elements of `set`, about `step` of them in each operation.
@@ -102,7 +102,7 @@ impl NativeConnector {
         let (mut batch, mut elements) = (Vec::new(), 0u64);
         let change = |batch: &mut Vec<Range<u64>>| {
             let runs = std::mem::take(batch);
-            self.operate(&[id], |c| runs.iter().try_for_each(|run| c.become_at(id, run.clone(), becomes)))
+            self.connector.operate(&[id], |c| runs.iter().try_for_each(|run| c.data().become_at(id, run.clone(), becomes)))
         };
         set.for_each_run(dims, &mut |run| {
             let mut at = run.start;
@@ -122,13 +122,13 @@ impl NativeConnector {
     }
 }
 
-impl Change<'_> {
+impl DataChange<'_> {
     /// The undefined elements of `d`: runs of their numbers.
     pub(in super::super) fn undefined(&self, d: &Dataset) -> Result<Vec<Range<u64>>> {
         let mut runs = Vec::new();
         if d.layout().definition().is_some() && d.elements() > 0 {
             let all = 0..d.elements();
-            let undefined = ElementSet::of_run(&d.space.dims, &all).difference(&self.connector.known(d, &all)?)?;
+            let undefined = ElementSet::of_run(&d.space.dims, &all).difference(&self.change.connector.definitions().known(d, &all)?)?;
             undefined.for_each_run(&d.space.dims, &mut |run| {
                 runs.push(run);
                 Ok(())
@@ -147,17 +147,17 @@ impl Change<'_> {
 
     /// Makes the elements of `run` defined, or undefined where they have the fill value.
     fn become_at(&self, id: ObjectId, run: Range<u64>, becomes: Becomes) -> Result<()> {
-        let d = self.writable_dataset(id)?;
+        let d = self.change.writable_dataset(id)?;
         let size = d.element_size.max(1);
         let len = usize::try_from(run.end.saturating_sub(run.start).saturating_mul(size)).unwrap_or(usize::MAX);
         let at = run.start.saturating_mul(size);
         let mut bytes = vec![0; len.min(usize::try_from(d.bytes.size.saturating_sub(at)).unwrap_or(usize::MAX))];
-        let n = d.bytes.read(&self.connector.options.environment, at, &mut bytes)?;
+        let n = d.bytes.read(&self.change.connector.options.environment, at, &mut bytes)?;
         bytes.truncate(n);
         if becomes == Becomes::Defined {
             return if bytes.is_empty() { Ok(()) } else { self.write_elements(id, at, &bytes) };
         }
-        let store = self.store()?;
+        let store = self.change.store()?;
         for part in fill_values(&d.datatype, &d.bytes.fill, &bytes, &FileHeap(&store), ELEMENT_BYTES_MAX)? {
             let byte = |n: usize| at.saturating_add(n as u64);
             self.erase_bytes(id, byte(part.start)..byte(part.end))?;
