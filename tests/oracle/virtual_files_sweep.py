@@ -465,8 +465,10 @@ def rounds(t, options, folder):
             os.close(fd)
             sizes.append([os.stat(os.path.join(folder, name)).st_size for name in FILES])
             descriptors.append(len(os.listdir(f"/proc/{pid}/fd")))
-        t.check(all(end <= early + 4096 for end, early in zip(sizes[-1], sizes[9])), f"the files grow: {sizes[9]} to {sizes[-1]} bytes")
-        t.check(descriptors[-1] <= descriptors[9] + 4, f"descriptors: {descriptors[9]} to {descriptors[-1]}")
+        # The kernel reports a close(2) after it has returned: in some rounds the files are still open.
+        early, late = np.min(sizes[5:20], axis=0), np.min(sizes[-15:], axis=0)
+        t.check((late <= early + 4096).all(), f"the files grow: {early} to {late} bytes")
+        t.check(min(descriptors[-15:]) <= min(descriptors[5:20]) + 2, f"descriptors: {descriptors}")
         t.check(harness.peak_memory(m) < 300, f"{harness.peak_memory(m)} MiB")
     check_files(t, options, folder, "rounds")
 
@@ -559,7 +561,10 @@ while time.time() < end:
     if mode == 'read':
         assert len(os.pread(fd, size, 0)) == size
     else:
-        os.pwrite(fd, (n % 1000).to_bytes(4, 'little') * (size // 4), 0)
+        try:
+            os.pwrite(fd, (n % 1000).to_bytes(4, 'little') * (size // 4), 0)
+        except OSError as e:
+            sys.exit(f"{e} {os.getxattr(path, 'user.h5dir.error')}")
         if n % 7 == 0:
             os.fsync(fd)
         if n % 50 == 0:

@@ -45,6 +45,8 @@ const METADATA_BYTES: usize = 1 << 20;
 
 /// Longest wait for readers and commits that still use a file that was closed.
 const END_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait for their descriptor to be closed.
+const DESCRIPTOR_WAIT: Duration = Duration::from_millis(200);
 /// Time after which such a wait looks again.
 const END_RETRY: Duration = Duration::from_millis(1);
 
@@ -94,6 +96,11 @@ fn title(file: &HdfFile) -> String {
     escaped(Path::new(&file.name)).to_string()
 }
 
+/// True for the error of a file that another writer has open.
+fn is_in_use(e: &Error) -> bool {
+    matches!(e, Error::Refused { errno: libc::EWOULDBLOCK | libc::EBUSY, .. })
+}
+
 /// The error of another file `file` as that of a write to the mounted one.
 fn about(file: &HdfFile, e: &Error) -> Error {
     let (errno, reason) = match e {
@@ -129,13 +136,15 @@ impl OtherFiles {
     }
 
     /// Waits until nothing uses what was closed of file number `file`: this process would find its
-    /// own descriptor, and take it for another writer's. The caller has the turn.
-    fn await_end(&self, file: u32) {
+    /// own descriptor, and take it for another writer's. True: it was closed before. The caller has
+    /// the turn.
+    fn await_end(&self, file: u32) -> bool {
         let ended = self.files.read().get(&file).map(|other| other.ended.clone()).unwrap_or_default();
         let begun = Instant::now();
         while ended.strong_count() > 0 && begun.elapsed() < END_WAIT {
             std::thread::sleep(END_RETRY);
         }
+        self.files.read().contains_key(&file)
     }
 
     /// Takes the result of a commit of file number `file`, or of closing it. Returns whether it is
@@ -271,9 +280,22 @@ impl NativeConnector {
         Ok(())
     }
 
+    /// How `file` is opened as a container of its own.
+    fn options_of_other(&self, file: &HdfFile) -> Options {
+        let environment = &self.options.environment;
+        let temporary = environment.cache.budget().saturating_mul(TEMPORARY_FACTOR);
+        Options {
+            environment: Arc::new(environment.sharing(temporary, METADATA_BYTES)),
+            neighbours: Arc::new(self.options.neighbours.for_other()),
+            missing: self.options.missing,
+            rescue: false,
+            log: LogAccess { raw: self.options.log.raw, file_name: file.name.clone(), writers: None },
+        }
+    }
+
     fn open_other(&self, file: &Arc<HdfFile>) -> Result<()> {
         waiting::may_wait();
-        self.editing()?.others.await_end(file.index);
+        let was_closed = self.editing()?.others.await_end(file.index);
         let host = self.options.neighbours.host(&file.directory, &file.name)?;
         if host.identity() != file.identity {
             // Readers find the file that has the name now when they look for it again.
@@ -281,16 +303,14 @@ impl NativeConnector {
             return Err(Error::refused(libc::ESTALE, "another file has its name now; try again"));
         }
         let before = host.reader().and_then(|file| file.status()).map_err(|e| Error::io("stat", Address(0), &e))?.stamp();
-        let environment = &self.options.environment;
-        let temporary = environment.cache.budget().saturating_mul(TEMPORARY_FACTOR);
-        let options = Options {
-            environment: Arc::new(environment.sharing(temporary, METADATA_BYTES)),
-            neighbours: Arc::new(self.options.neighbours.for_other()),
-            missing: self.options.missing,
-            rescue: false,
-            log: LogAccess { raw: self.options.log.raw, file_name: host.name().to_owned(), writers: None },
-        };
-        let connector = open_for_writing(&host, file, options)?;
+        let mut opened = open_for_writing(&host, file, self.options_of_other(file));
+        // The last that used it may still be closing the descriptor.
+        let begun = Instant::now();
+        while was_closed && opened.as_ref().is_err_and(is_in_use) && begun.elapsed() < DESCRIPTOR_WAIT {
+            std::thread::sleep(END_RETRY);
+            opened = open_for_writing(&host, file, self.options_of_other(file));
+        }
+        let connector = opened?;
         let now = host.reader().and_then(|file| file.status()).map_err(|e| Error::io("stat", Address(0), &e))?.stamp();
         let others = &self.editing()?.others;
         let known = others.files.read().get(&file.index).map_or(file.stamp, |other| other.closed.unwrap_or(file.stamp));
@@ -430,17 +450,9 @@ impl NativeConnector {
         if let (true, Err(e)) = (editing.others.note_committed(n, &done), &done) {
             tracing::error!("{}: the last changes could not be written: {e}", escaped(&file.directory.join(&file.name)));
         }
-        let environment = &self.options.environment;
-        let options = Options {
-            environment: Arc::new(environment.sharing(environment.cache.budget().saturating_mul(TEMPORARY_FACTOR), METADATA_BYTES)),
-            neighbours: Arc::new(self.options.neighbours.for_other()),
-            missing: self.options.missing,
-            rescue: false,
-            log: LogAccess { raw: self.options.log.raw, file_name: file.name.clone(), writers: None },
-        };
         let driver = file.store.driver().clone();
         let closed = driver.status().ok().map(|status| status.stamp());
-        let reading = NativeConnector::open(driver, file.directory.clone(), options);
+        let reading = NativeConnector::open(driver, file.directory.clone(), self.options_of_other(&file));
         let reading = reading.and_then(|reading| Ok((HdfFile::view(&*reading.file(0)?, &file), reading)));
         let _alone = self.access_alone();
         let mut files = editing.others.files.write();
