@@ -270,13 +270,13 @@ impl Connector for NativeConnector {
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
         let access = self.access();
-        // It must be there when it is opened; what it is is looked up at each call. A virtual one
-        // of another file may have its sources in this one.
-        let is_written = self.editing.is_some() || self.log_writer.get().is_some();
-        if is_written && (access.dataset(id)?.is_virtual() || id.file == 0) {
-            return Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }));
+        // It must be there when it is opened.
+        let fixed = access.form_of(id, form)?;
+        if self.editing.is_none() && self.log_writer.get().is_none() {
+            return Ok(fixed);
         }
-        access.form_of(id, form)
+        // What it is is looked up at each call, with an access. Layouts of other files need one, too.
+        Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }))
     }
 
     fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
