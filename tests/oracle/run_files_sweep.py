@@ -269,12 +269,19 @@ def linked(t, binary, place):
     make(binary, path)
     write_one(binary, path, 1, 7)
     outer = os.path.join(place, "linked", "outer.h5")
-    folder = os.path.join(place, "linked", "folder.iod")
+    folder = "iod:" + os.path.join(place, "linked", "folder.iod")
     with h5py.File(outer, "w") as f:
         f["x"] = h5py.ExternalLink("real/source.h5", "/grid")
     made = run(binary, "create", folder)
     copied = run(binary, "cp", "-r", f"{outer}:/", f"{folder}:/")
-    t.equal([made.returncode, copied.returncode], [0, 0], f"a folder with links: {made.stderr}{copied.stderr}")
+    t.equal([made.returncode, copied.returncode, os.path.isdir(folder[4:])], [0, 0, True], f"a folder with links: {made.stderr}{copied.stderr}")
+    # A debug build panicked: the linked file was read without an access.
+    with harness.mounted(binary, outer, "--read-write", "--external") as point:
+        t.equal(harness.read(f"{point}/x")[:4], b"\7\0\0\0", "a link to a file with a log, in a mount that writes")
+    copy = os.path.join(place, "linked", "copy.h5")
+    run(binary, "create", copy)
+    done = run(binary, "cp", "-r", f"{outer}:/", f"{copy}:/")
+    t.equal(done.returncode, 0, f"a copy of a link to a file with a log: {done.stderr}")
     for target in (outer, folder):
         with harness.mounted(binary, target, "--external") as point:
             got = np.frombuffer(harness.read(f"{point}/x"), "<i4")[0]

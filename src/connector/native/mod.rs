@@ -269,14 +269,16 @@ impl Connector for NativeConnector {
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
         let access = self.access();
-        // It must be there when it is opened; what it is is looked up at each call. A virtual one
-        // of another file may have its sources in this one, and other files may be written.
         let is_written = self.editing.is_some() || self.log_writer.get().is_some();
-        let is_virtual = || Ok(self.written_elsewhere(id).is_none() && access.dataset(id)?.is_virtual());
-        if is_written && (is_virtual()? || id.file == 0 || self.options.neighbours.is_written()) {
-            return Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }));
+        // It must be there when it is opened.
+        if !is_written || self.written_elsewhere(id).is_none() {
+            let fixed = access.form_of(id, form)?;
+            if !is_written {
+                return Ok(fixed);
+            }
         }
-        access.form_of(id, form)
+        // What it is is looked up at each call, with an access. Layouts of other files need one, too.
+        Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }))
     }
 
     fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
