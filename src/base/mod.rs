@@ -32,6 +32,7 @@ pub(crate) mod selection;
 mod selection_tests;
 pub mod shape;
 pub(crate) mod span_tree;
+pub mod storage_class;
 pub mod url_secrets;
 pub mod value;
 pub(crate) mod variable_form;

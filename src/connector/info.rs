@@ -1,6 +1,7 @@
 //! What a dataset is, in types.
 
 use super::{Datatype, Fill, FilterSpec, Parts, Shape};
+use crate::base::storage_class::StorageClass;
 use std::sync::Arc;
 
 /// What a dataset is: type, shape and storage. Costs no pass over its elements.
@@ -21,6 +22,8 @@ pub struct DatasetInfo {
     pub fill_time: u8,
     /// Name of its layout.
     pub layout: &'static str,
+    /// The class of its storage.
+    pub class: StorageClass,
     /// Name of the layout that a copy of it gets, if one suits whatever its shape.
     pub copy_layout: Option<&'static str>,
     /// Name of the way in which the layout stores elements, if it has several.

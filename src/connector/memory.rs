@@ -12,6 +12,7 @@ use super::{
     ObjectInfo, ObjectKind, Ownership, Result, Shape, TargetVisitor, Value,
 };
 use crate::base::locks::RwLock;
+use crate::base::storage_class::StorageClass;
 use crate::base::value::{byte_range, list_of};
 use crate::base::{Address, Error, limits};
 use crate::dataset::layout::Seek;
@@ -77,6 +78,7 @@ impl MemoryObject {
             usual_allocation_time: None,
             fill_time: 2,
             layout: "contiguous",
+            class: StorageClass::Contiguous,
             copy_layout: None,
             profile: None,
             chunks: None,

@@ -6,6 +6,7 @@ use super::json::{Json, write_string};
 use super::parse::{selection_text, variable_string};
 use super::value::value_text;
 use super::{defined_fact, link_order, named_types, number, parse, references, text, type_json};
+use crate::base::storage_class::StorageClass;
 use crate::base::{Error, Result};
 use crate::connector::filters::{name_of, registered_name};
 use crate::connector::log::DatasetInLog;
@@ -220,7 +221,7 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str, limit: u64)
         "storage" => Some(connector.content(id, Form::Main)?.allocated_exactly()?.to_string().into_bytes()),
         "offset" => d.offset.map(|o| o.to_string().into_bytes()),
         "external" => d.external.as_deref().map(external),
-        "virtual" if d.layout == "virtual" => connector.elsewhere(id)?.as_ref().and_then(mappings),
+        "virtual" if d.class == StorageClass::Virtual => connector.elsewhere(id)?.as_ref().and_then(mappings),
         _ => None,
     })
 }

@@ -15,6 +15,7 @@ use super::attributes::shape_json;
 use super::json::{Json, write_string};
 use super::type_json;
 use super::value::json_value;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Error, Result};
 use crate::connector::filters::name_of;
 use crate::connector::{Connector, DatasetInfo, Elements, Fill, FilterSpec, Limited, LinkTarget, ObjectId, ObjectKind, Shape};
@@ -152,11 +153,11 @@ fn value(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo, most: u
 }
 
 fn creation_properties(dataset: &DatasetInfo, limited: &Limited<'_>, out: &mut Vec<u8>) {
-    let class = match dataset.layout {
-        _ if dataset.chunks.is_some() => "H5D_CHUNKED",
-        "compact" => "H5D_COMPACT",
-        "virtual" => "H5D_VIRTUAL",
-        _ => "H5D_CONTIGUOUS",
+    let class = match dataset.class {
+        StorageClass::Chunked => "H5D_CHUNKED",
+        StorageClass::Compact => "H5D_COMPACT",
+        StorageClass::Virtual => "H5D_VIRTUAL",
+        StorageClass::Contiguous | StorageClass::Log => "H5D_CONTIGUOUS",
     };
     let mut layout = vec![("class", Json::string(class))];
     if let Some(dims) = &dataset.chunks {
@@ -207,4 +208,33 @@ fn filter(f: &FilterSpec) -> Json {
         _ => fields.push(("parameters", Json::Array(f.cd_values.iter().map(|v| Json::integer(*v)).collect()))),
     }
     Json::Object(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connector::native::tests::open;
+
+    /// What h5py's `get_create_plist().get_layout()` says of the datasets.
+    #[test]
+    fn layouts_have_the_classes_that_libhdf5_gives_them() {
+        let files: [&[u8]; 2] =
+            [include_bytes!("../../tests/fixtures/mount/layouts_new.h5"), include_bytes!("../../tests/fixtures/mount/layouts_old.h5")];
+        let classes = [
+            ("compact", "H5D_COMPACT"),
+            ("contiguous", "H5D_CONTIGUOUS"),
+            ("zero_length", "H5D_CONTIGUOUS"),
+            ("null", "H5D_CONTIGUOUS"),
+            ("single", "H5D_CHUNKED"),
+            ("unwritten_chunks", "H5D_CHUNKED"),
+        ];
+        for c in files.map(open) {
+            for (name, class) in classes {
+                let id = c.resolve(c.root(), name.as_bytes()).unwrap().unwrap();
+                let text = hdf5_json(&*c, id, 1 << 20).unwrap();
+                let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+                assert_eq!(json["creationProperties"]["layout"]["class"], class, "{name}");
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The creation property list of an object, as `H5Pencode` writes it.
 
 use super::Object;
-use super::definition::LOG;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Error, Result};
 use crate::connector::{DatasetInfo, Fill, ObjectKind, ObjectProperties};
 use crate::dataset::create::datatype_message;
@@ -9,8 +9,6 @@ use crate::format::property_list::{DatasetProperties, ListedFile, ListedLayout, 
 
 /// Superblock version whose datatype messages a list has.
 const SUPERBLOCK: u8 = 2;
-/// Name of the layout of datasets in their header.
-const COMPACT: &str = "compact";
 /// Name of the profile whose layout no release of libhdf5 knows.
 const STRUCTURED: &str = "structured";
 
@@ -30,16 +28,16 @@ pub fn creation_list(object: Object<'_>) -> Result<Option<Vec<u8>>> {
 fn of_dataset(d: &DatasetInfo, object: ObjectProperties) -> Result<Vec<u8>> {
     let no = |reason| Err(Error::refused(libc::EOPNOTSUPP, reason));
     let segments = d.external.as_deref().unwrap_or_default();
-    if d.is_logged || d.layout == LOG || d.is_elsewhere && segments.is_empty() || d.profile == Some(STRUCTURED) {
+    if d.is_logged || d.class == StorageClass::Log || d.is_elsewhere && segments.is_empty() || d.profile == Some(STRUCTURED) {
         return no("a creation property list has no layout of this kind");
     }
     if d.datatype.contains_vlen() && matches!(d.fill, Fill::Value(_)) {
         return no("a creation property list has no fill value of variable length");
     }
-    let layout = match &d.chunks {
-        Some(dims) => ListedLayout::Chunked(dims),
-        None if d.layout == COMPACT => ListedLayout::Compact,
-        None => ListedLayout::Contiguous,
+    let layout = match (&d.chunks, d.class) {
+        (Some(dims), _) => ListedLayout::Chunked(dims),
+        (None, StorageClass::Compact) => ListedLayout::Compact,
+        (None, _) => ListedLayout::Contiguous,
     };
     encode_dataset(&DatasetProperties {
         object,

@@ -121,6 +121,7 @@ use super::{
 };
 use crate::base::Error;
 use crate::base::element_set::ElementSet;
+use crate::base::storage_class::StorageClass;
 use crate::base::value::{byte_range, list_of};
 use crate::dataset::chunk::defined::ChunkSets;
 use crate::format::message::{comment, times};
@@ -265,9 +266,10 @@ impl Connector for IodConnector {
         let id = own(id)?;
         let d = self.dataset_of(&self.states.shown(), id)?;
         let kind = d.new_layout().kind;
-        let (chunks, index) = match &d.storage {
-            Storage::Chunked(dims) => (Some(dims.clone()), Some("ordered map")),
-            _ => (None, None),
+        let (class, chunks, index) = match &d.storage {
+            Storage::Compact => (StorageClass::Compact, None, None),
+            Storage::Contiguous => (StorageClass::Contiguous, None, None),
+            Storage::Chunked(dims) => (StorageClass::Chunked, Some(dims.clone()), Some("ordered map")),
         };
         Ok(DatasetInfo {
             datatype: d.datatype.clone(),
@@ -277,6 +279,7 @@ impl Connector for IodConnector {
             usual_allocation_time: Some(kind.allocation_time()),
             fill_time: d.fill.write_time,
             layout: kind.name(),
+            class,
             copy_layout: Some(kind.name()),
             profile: kind.profile(),
             chunks,

@@ -36,6 +36,7 @@ pub fn dataset(access: &Access<'_>, id: ObjectId) -> Result<DatasetInfo> {
         usual_allocation_time: (kind.name() == layout.name()).then(|| kind.allocation_time()),
         fill_time: d.fill.write_time,
         layout: layout.name(),
+        class: layout.class(),
         copy_layout: copied.then(|| kind.name()),
         profile: kind.profile(),
         chunks: description.chunk_dims,

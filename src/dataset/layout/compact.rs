@@ -3,6 +3,7 @@
 use super::parts::Parts;
 use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Written};
 use crate::base::fill::Fill;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, refuse};
 use crate::dataset::environment::Environment;
@@ -64,6 +65,10 @@ fn too_short(header: Address) -> Error {
 impl Layout for Compact {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn class(&self) -> StorageClass {
+        StorageClass::Compact
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {

@@ -4,6 +4,7 @@ use super::parts::Parts;
 use super::plain_reads::PlainReads;
 use super::traits::{BackgroundTurn, DatasetBytes, Description, Front, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::base::limits::IO_PIECE_BYTES;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
 use crate::dataset::environment::Environment;
@@ -109,6 +110,10 @@ impl Layout for Contiguous {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn class(&self) -> StorageClass {
+        StorageClass::Contiguous
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {

@@ -4,6 +4,7 @@ use super::contiguous;
 use super::parts::Parts;
 use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Written};
 use crate::base::locks::Mutex;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout};
 use crate::dataset::elsewhere::{self, Elsewhere, Segment};
@@ -180,6 +181,10 @@ pub(super) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
 impl Layout for External {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn class(&self) -> StorageClass {
+        StorageClass::Contiguous
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {

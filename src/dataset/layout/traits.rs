@@ -6,6 +6,7 @@ use super::super::environment::Environment;
 use super::super::fill::FillPattern;
 use crate::base::element_set::ElementSet;
 pub use crate::base::seek::Seek;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::encoded::Encoded;
@@ -73,6 +74,9 @@ pub enum Front<'a> {
 pub trait Layout: Any + Send + Sync {
     /// Name in `user.h5dir.layout`.
     fn name(&self) -> &'static str;
+
+    /// The class of storage, whatever its name.
+    fn class(&self) -> StorageClass;
 
     /// Facts for `user.h5dir.*`.
     fn describe(&self, data: &DatasetBytes) -> Description;

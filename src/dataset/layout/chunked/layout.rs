@@ -9,6 +9,7 @@ use super::write::ChunkWriter;
 use super::{bounds, copy, read_ahead, sections, write};
 use crate::base::element_set::ElementSet;
 use crate::base::shape::Extent;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::defined::ChunkSets;
@@ -149,6 +150,10 @@ impl Chunked {
 impl Layout for Chunked {
     fn name(&self) -> &'static str {
         self.format.layout_name()
+    }
+
+    fn class(&self) -> StorageClass {
+        StorageClass::Chunked
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {

@@ -3,6 +3,7 @@
 use super::dataset::{Description as Stored, SourceOpener, VirtualDataset};
 use super::read::MissingPolicy;
 use super::write::NewBytes;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::NewLayout;
 use crate::dataset::elsewhere::{Elsewhere, decoded};
@@ -70,6 +71,10 @@ pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<B
 impl Layout for Virtual {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn class(&self) -> StorageClass {
+        StorageClass::Virtual
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {

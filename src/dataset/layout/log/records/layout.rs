@@ -6,6 +6,7 @@ use super::state::{DeflatedAt, Found, Member};
 use crate::base::element_set::ElementSet;
 use crate::base::filter_spec::FilterSpec;
 use crate::base::shape::Extent;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, Records, refuse};
@@ -195,6 +196,10 @@ impl Recorded {
 impl Layout for Recorded {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn class(&self) -> StorageClass {
+        StorageClass::Log
     }
 
     fn check_swmr(&self) -> std::result::Result<(), &'static str> {

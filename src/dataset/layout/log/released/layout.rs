@@ -3,6 +3,7 @@
 use super::super::block_index::{BlockIndex, Piece, Stored, Write};
 use crate::base::element_set::ElementSet;
 use crate::base::locks::Mutex;
+use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::NewLayout;
@@ -74,6 +75,10 @@ impl Released {
 impl Layout for Released {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn class(&self) -> StorageClass {
+        StorageClass::Log
     }
 
     fn check_swmr(&self) -> std::result::Result<(), &'static str> {
