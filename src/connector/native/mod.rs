@@ -277,7 +277,8 @@ impl Connector for NativeConnector {
                 return Ok(fixed);
             }
         }
-        // What it is is looked up at each call, with an access. Layouts of other files need one, too.
+        // What it is is looked up at each call, with an access. Layouts of other files need one,
+        // too.
         Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }))
     }
 

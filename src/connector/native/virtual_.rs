@@ -7,7 +7,6 @@ use super::dataset::Dataset;
 use super::external;
 use super::file::HdfFile;
 use super::object::Object;
-use super::open_datasets::OpenDataset;
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
@@ -103,7 +102,10 @@ impl SourceOpener for Opener {
         let Some(id) = self.find(&access, file, dataset)? else { return Ok(None) };
         let source = match connector.source_elsewhere(id) {
             Some(source) => source?,
-            None => Arc::new(DatasetSource { dataset: access.dataset_at(id, self.depth)?, environment: connector.environment() }),
+            None => {
+                let dataset = access.dataset_at(id, self.depth)?.dataset.clone();
+                Arc::new(DatasetSource { dataset, environment: connector.environment() })
+            }
         };
         let mut kept = self.opened.lock();
         let opened = kept.of(generation);
@@ -156,13 +158,13 @@ pub(super) fn read_source(dataset: &Dataset, env: &Environment, reads: SourceRea
 }
 
 struct DatasetSource {
-    dataset: Arc<OpenDataset>,
+    dataset: Arc<Dataset>,
     environment: Arc<Environment>,
 }
 
 impl DatasetSource {
     fn inner(&self) -> &Dataset {
-        &self.dataset.dataset
+        &self.dataset
     }
 }
 
