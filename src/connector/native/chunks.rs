@@ -32,7 +32,7 @@ impl StoredChunks {
 
     fn within<T>(&self, access: &Access<'_>, f: impl FnOnce(&Dataset, &dyn Stored, &Environment) -> Result<T>) -> Result<T> {
         let connector = access.connector;
-        if let Some((other, id)) = connector.written_elsewhere(self.id) {
+        if let Some((other, id)) = connector.other_files().written_elsewhere(self.id) {
             let access = other.access();
             let there = StoredChunks { connector: Arc::downgrade(&other), id, dataset: access.dataset(id)?.dataset.clone() };
             return there.within(&access, f);

@@ -27,7 +27,7 @@ fn shown(file: u32, l: link::Link) -> Link {
 impl Access<'_> {
     /// The object `id`.
     pub fn object(&self, id: ObjectId) -> Result<Object> {
-        match self.connector.object_elsewhere(id) {
+        match self.connector.other_files().object_elsewhere(id) {
             Some(object) => object,
             None => Object::open(&self.connector.file(id.file)?, id.address),
         }

@@ -271,7 +271,7 @@ impl Connector for NativeConnector {
         let access = self.access();
         let is_written = self.editing.is_some() || self.log_writer.get().is_some();
         // It must be there when it is opened.
-        if !is_written || self.written_elsewhere(id).is_none() {
+        if !is_written || self.other_files().written_elsewhere(id).is_none() {
             let fixed = access.form_of(id, form)?;
             if !is_written {
                 return Ok(fixed);
@@ -289,7 +289,7 @@ impl Connector for NativeConnector {
 
     fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
         let access = self.access();
-        match self.written_elsewhere(id) {
+        match self.other_files().written_elsewhere(id) {
             Some((other, there)) => Ok(DatasetInfo { parts: self.parts(id.file)?, ..Connector::dataset(&*other, there)? }),
             None => info::dataset(&access, id),
         }
@@ -326,7 +326,7 @@ impl Connector for NativeConnector {
 
     fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
         let access = self.access();
-        if let Some((other, id)) = self.written_elsewhere(id) {
+        if let Some((other, id)) = self.other_files().written_elsewhere(id) {
             return other.defined(id, first, end);
         }
         let d = &access.dataset(id)?.dataset;

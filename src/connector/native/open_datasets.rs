@@ -145,7 +145,7 @@ impl Access<'_> {
 
     /// The bytes of the dataset `id` as they are now.
     pub(super) fn form_of(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
-        match self.connector.written_elsewhere(id) {
+        match self.connector.other_files().written_elsewhere(id) {
             Some((other, there)) => other.content(there, form),
             None => Ok(self.dataset(id)?.form(form)),
         }

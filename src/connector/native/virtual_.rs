@@ -100,7 +100,7 @@ impl SourceOpener for Opener {
         }
         let access = Access::of_caller(&connector);
         let Some(id) = self.find(&access, file, dataset)? else { return Ok(None) };
-        let source = match connector.source_elsewhere(id) {
+        let source = match connector.other_files().source_elsewhere(id) {
             Some(source) => source?,
             None => {
                 let dataset = access.dataset_at(id, self.depth)?.dataset.clone();

@@ -42,6 +42,11 @@ pub(in crate::connector::native) struct NewFiles<'a> {
     pub(super) connector: &'a NativeConnector,
 }
 
+/// Writes sources of virtual datasets in other HDF5 files, and the parts of writes that they get.
+pub(in crate::connector::native) struct OtherFileWrites<'a> {
+    pub(super) connector: &'a NativeConnector,
+}
+
 impl NativeConnector {
     pub(in crate::connector::native) fn write_back(&self) -> WriteBack<'_> {
         WriteBack { connector: self }
@@ -73,5 +78,9 @@ impl NativeConnector {
 
     pub(in crate::connector::native) fn new_files(&self) -> NewFiles<'_> {
         NewFiles { connector: self }
+    }
+
+    pub(in crate::connector::native) fn other_files(&self) -> OtherFileWrites<'_> {
+        OtherFileWrites { connector: self }
     }
 }

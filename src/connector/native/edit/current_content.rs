@@ -106,7 +106,7 @@ impl Content for CurrentContent {
     fn read_ahead(&self, at: u64, from: u64) -> u64 {
         let Some(connector) = self.connector.upgrade() else { return from };
         let access = connector.access();
-        if let Some((other, id)) = connector.written_elsewhere(self.id) {
+        if let Some((other, id)) = connector.other_files().written_elsewhere(self.id) {
             return other.content(id, self.form).map_or(from, |content| content.read_ahead(at, from));
         }
         let Ok(open) = access.dataset(self.id) else { return from };

@@ -18,8 +18,8 @@ const ERASED_ELEMENTS: usize = 1 << 14;
 impl Erase for NativeConnector {
     fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let range = offset..offset.saturating_add(len);
-        if self.leads_elsewhere(id)? {
-            return self.zero_across(id, range);
+        if self.other_files().leads_elsewhere(id)? {
+            return self.other_files().zero_across(id, range);
         }
         self.in_steps(id, &|c, at| c.data().zero(id, range.clone(), at, true))
     }

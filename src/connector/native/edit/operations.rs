@@ -20,8 +20,8 @@ impl Edit for NativeConnector {
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
-        if self.leads_elsewhere(id)? {
-            return self.write_across(id, &[(offset, bytes)]);
+        if self.other_files().leads_elsewhere(id)? {
+            return self.other_files().write_across(id, &[(offset, bytes)]);
         }
         self.write_back().admit_write()?;
         self.new_files().suit_chunks(id, offset, bytes.len() as u64)?;
@@ -108,8 +108,8 @@ impl Edit for NativeConnector {
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        if self.leads_elsewhere(id)? {
-            return self.zero_across(id, offset..offset.saturating_add(len));
+        if self.other_files().leads_elsewhere(id)? {
+            return self.other_files().zero_across(id, offset..offset.saturating_add(len));
         }
         self.in_steps(id, &|c, at| c.data().zero(id, offset..offset.saturating_add(len), at, false))
     }
@@ -250,7 +250,7 @@ impl Edit for NativeConnector {
             return;
         }
         e.forget_written_through(id);
-        self.close_idle_others(false);
+        self.other_files().close_idle_others(false);
         e.objects.change_pending(id, |p| {
             p.refused = None;
             p.newlines = None;
@@ -279,9 +279,9 @@ impl Edit for NativeConnector {
     }
 
     fn commit(&self) -> Result<()> {
-        self.commit_others();
+        self.other_files().commit_others();
         let done = self.commit_own();
-        self.close_idle_others(true);
+        self.other_files().close_idle_others(true);
         done
     }
 
@@ -290,7 +290,7 @@ impl Edit for NativeConnector {
     }
 
     fn close(&self) -> Result<()> {
-        let others = self.close_others();
+        let others = self.other_files().close_others();
         self.compaction().compact_to_close();
         self.commits().commit_all(true)?;
         self.editing()?.unreported_write_error().and(others)

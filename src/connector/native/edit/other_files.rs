@@ -18,6 +18,7 @@ use super::super::file::HdfFile;
 use super::super::log::LogAccess;
 use super::super::object::Object;
 use super::super::{NativeConnector, Options, onion, recover, several};
+use super::connector_parts::OtherFileWrites;
 use crate::base::escape::escaped;
 use crate::base::lock_order::{Locked, Rank};
 use crate::base::locks::{Mutex, MutexGuard, RwLock};
@@ -213,11 +214,11 @@ impl OtherFiles {
     }
 }
 
-impl NativeConnector {
+impl OtherFileWrites<'_> {
     /// The container that reads and writes the dataset `id` of another file, and the dataset there;
     /// `None`: it was never written. The caller holds the lock of readers while it uses it.
     pub(in super::super) fn written_elsewhere(&self, id: ObjectId) -> Option<(Arc<NativeConnector>, ObjectId)> {
-        let others = &self.editing.as_ref()?.others;
+        let others = &self.connector.editing.as_ref()?.others;
         if id.file == 0 || !others.any.load(Ordering::Acquire) {
             return None;
         }
@@ -229,7 +230,7 @@ impl NativeConnector {
     /// The object `id`, if it is a dataset of another file that was written.
     pub(in super::super) fn object_elsewhere(&self, id: ObjectId) -> Option<Result<Object>> {
         let (other, _) = self.written_elsewhere(id)?;
-        let view = self.editing.as_ref()?.others.files.read().get(&id.file)?.view.clone();
+        let view = self.connector.editing.as_ref()?.others.files.read().get(&id.file)?.view.clone();
         let _access = other.access();
         Some(Object::open(&view, id.address))
     }
@@ -237,10 +238,10 @@ impl NativeConnector {
     /// Errors: the dataset `id` of another file cannot be written now. `false`: it is not open for
     /// writing yet.
     pub(super) fn is_open_elsewhere(&self, id: ObjectId) -> Result<bool> {
-        if !self.options.neighbours.is_written() {
+        if !self.connector.options.neighbours.is_written() {
             return Err(not_written());
         }
-        let others = &self.editing()?.others;
+        let others = &self.connector.editing()?.others;
         let files = others.files.read();
         let Some(other) = files.get(&id.file).filter(|other| other.writable && other.written.contains(&id.address)) else {
             return Ok(false);
@@ -252,13 +253,13 @@ impl NativeConnector {
             return Ok(true);
         }
         let e = Error::refused(libc::EROFS, "an earlier write to it failed: it stays as it was last made durable");
-        Err(about(&*self.file(id.file)?, &e))
+        Err(about(&*self.connector.file(id.file)?, &e))
     }
 
     /// Opens the files of the datasets `ids` for writing, where they are not. Errors: one of them
     /// cannot be written; those of the others that were opened stay open.
     pub(super) fn open_others(&self, _turn: &Turn<'_>, ids: &BTreeSet<ObjectId>, needed: &BTreeSet<u32>) -> Result<()> {
-        let others = &self.editing()?.others;
+        let others = &self.connector.editing()?.others;
         if needed.len() > OPEN_MAX {
             let reason = format!(
                 "one write goes to sources in {} other HDF5 files, at most {OPEN_MAX} are open: write fewer elements at once",
@@ -267,7 +268,7 @@ impl NativeConnector {
             return Err(Error::refused(libc::EMFILE, reason));
         }
         for id in ids {
-            let file = self.file(id.file)?;
+            let file = self.connector.file(id.file)?;
             if !others.files.read().get(&id.file).is_some_and(|other| other.writable) {
                 while others.writable().len() >= OPEN_MAX {
                     let Some(idlest) = others.idlest(needed) else { break };
@@ -282,24 +283,24 @@ impl NativeConnector {
 
     /// How `file` is opened as a container of its own.
     fn options_of_other(&self, file: &HdfFile) -> Options {
-        let environment = &self.options.environment;
+        let environment = &self.connector.options.environment;
         let temporary = environment.cache.budget().saturating_mul(TEMPORARY_FACTOR);
         Options {
             environment: Arc::new(environment.sharing(temporary, METADATA_BYTES)),
-            neighbours: Arc::new(self.options.neighbours.for_other()),
-            missing: self.options.missing,
+            neighbours: Arc::new(self.connector.options.neighbours.for_other()),
+            missing: self.connector.options.missing,
             rescue: false,
-            log: LogAccess { raw: self.options.log.raw, file_name: file.name.clone(), writers: None },
+            log: LogAccess { raw: self.connector.options.log.raw, file_name: file.name.clone(), writers: None },
         }
     }
 
     fn open_other(&self, file: &Arc<HdfFile>) -> Result<()> {
         waiting::may_wait();
-        let was_closed = self.editing()?.others.await_end(file.index);
-        let host = self.options.neighbours.host(&file.directory, &file.name)?;
+        let was_closed = self.connector.editing()?.others.await_end(file.index);
+        let host = self.connector.options.neighbours.host(&file.directory, &file.name)?;
         if host.identity() != file.identity {
             // Readers find the file that has the name now when they look for it again.
-            self.editing()?.new_generation();
+            self.connector.editing()?.new_generation();
             return Err(Error::refused(libc::ESTALE, "another file has its name now; try again"));
         }
         let before = host.reader().and_then(|file| file.status()).map_err(|e| Error::io("stat", Address(0), &e))?.stamp();
@@ -312,15 +313,15 @@ impl NativeConnector {
         }
         let connector = opened?;
         let now = host.reader().and_then(|file| file.status()).map_err(|e| Error::io("stat", Address(0), &e))?.stamp();
-        let others = &self.editing()?.others;
+        let others = &self.connector.editing()?.others;
         let known = others.files.read().get(&file.index).map_or(file.stamp, |other| other.closed.unwrap_or(file.stamp));
         let is_changed = known != before || before != now;
         if is_changed {
             self.refresh_other(file, host.reader().map_err(|e| Error::io("open", Address(0), &e))?)?;
         }
         let own = connector.file(0)?;
-        let view = HdfFile::view(&own, &*self.file(file.index)?);
-        let _alone = self.access_alone();
+        let view = HdfFile::view(&own, &*self.connector.file(file.index)?);
+        let _alone = self.connector.access_alone();
         let used = others.uses.fetch_add(1, Ordering::Relaxed);
         let mut files = others.files.write();
         let before = files.remove(&file.index);
@@ -340,43 +341,43 @@ impl NativeConnector {
     /// was interrupted.
     fn refresh_other(&self, file: &Arc<HdfFile>, driver: impl FileDriver + 'static) -> Result<()> {
         let opened = HdfFile::open(Arc::new(driver), file.index, file.directory.clone())?.named(&file.name);
-        opened.store.limit_cache(self.options.environment.metadata_bytes);
-        let _alone = self.access_alone();
-        if let Some(known) = self.files.write().get_mut(usize::try_from(file.index).unwrap_or(usize::MAX)) {
+        opened.store.limit_cache(self.connector.options.environment.metadata_bytes);
+        let _alone = self.connector.access_alone();
+        if let Some(known) = self.connector.files.write().get_mut(usize::try_from(file.index).unwrap_or(usize::MAX)) {
             *known = Arc::new(opened);
         }
-        self.datasets.forget_all();
-        self.attribute_names.lock().clear();
-        self.paths.lock().remove(&file.index);
-        self.options.environment.forget_decoded();
-        self.editing()?.new_generation();
+        self.connector.datasets.forget_all();
+        self.connector.attribute_names.lock().clear();
+        self.connector.paths.lock().remove(&file.index);
+        self.connector.options.environment.forget_decoded();
+        self.connector.editing()?.new_generation();
         Ok(())
     }
 
     /// From now on the dataset `id` of an open file is read and written there. Errors: it cannot be
     /// written.
     fn enter_written(&self, id: ObjectId) -> Result<()> {
-        let others = &self.editing()?.others;
+        let others = &self.connector.editing()?.others;
         let Some(other) = others.connector_of(id.file) else { return Ok(()) };
         let there = ObjectId { file: 0, ..id };
         other.write_error(there)?;
         drop(other.change(&[there])?.writable_dataset(there)?);
-        let _alone = self.access_alone();
+        let _alone = self.connector.access_alone();
         let used = others.uses.fetch_add(1, Ordering::Relaxed);
         let is_new = others.files.write().get_mut(&id.file).is_some_and(|other| {
             other.used = used;
             other.written.insert(id.address)
         });
         if is_new {
-            self.datasets.forget(id);
-            self.editing()?.new_generation();
+            self.connector.datasets.forget(id);
+            self.connector.editing()?.new_generation();
         }
         Ok(())
     }
 
     /// Notes that file number `file` is written now. Returns its container.
     pub(super) fn use_other(&self, file: u32) -> Result<Arc<NativeConnector>> {
-        let others = &self.editing()?.others;
+        let others = &self.connector.editing()?.others;
         let used = others.uses.fetch_add(1, Ordering::Relaxed);
         let mut files = others.files.write();
         let other = files.get_mut(&file).filter(|other| other.writable);
@@ -387,22 +388,22 @@ impl NativeConnector {
 
     /// Keeps what waits to be stored in other files within the memory of the mounted one.
     pub(super) fn bound_others(&self, _turn: &Turn<'_>) -> Result<()> {
-        let others = &self.editing()?.others;
-        while let Some(n) = others.fullest(self.write_back().dirty_budget().max(super::WAITING_MAX)) {
+        let others = &self.connector.editing()?.others;
+        while let Some(n) = others.fullest(self.connector.write_back().dirty_budget().max(super::WAITING_MAX)) {
             self.commit_other(n)?;
         }
         Ok(())
     }
 
     fn commit_other(&self, n: u32) -> Result<()> {
-        let others = &self.editing()?.others;
+        let others = &self.connector.editing()?.others;
         let Some((session, _)) = others.session(n) else { return Ok(()) };
         let _session = Locked::acquire(Rank::OtherFiles, &*session, || waiting::take(|| session.try_read(), || session.read()));
         // Closed meanwhile, and so committed; another session has its own commits.
         let Some((_, connector)) = others.session(n).filter(|(now, _)| Arc::ptr_eq(now, &session)) else { return Ok(()) };
         let done = Edit::commit(&*connector);
         if let (true, Err(e)) = (others.note_committed(n, &done), &done)
-            && let Ok(file) = self.file(n)
+            && let Ok(file) = self.connector.file(n)
         {
             tracing::error!("{}: the last changes could not be made durable: {e}", escaped(&file.directory.join(&file.name)));
         }
@@ -412,7 +413,7 @@ impl NativeConnector {
     /// Makes what was written to other files durable. Errors are reported to those who wrote
     /// ([`Edit::write_error`]).
     pub(super) fn commit_others(&self) {
-        let Some(editing) = &self.editing else { return };
+        let Some(editing) = &self.connector.editing else { return };
         for n in editing.others.writable() {
             let _ = self.commit_other(n);
         }
@@ -421,7 +422,7 @@ impl NativeConnector {
     /// Closes the other files to which no open virtual dataset was written through. `always`: also
     /// those with changes that wait for a commit.
     pub(super) fn close_idle_others(&self, always: bool) {
-        let Some(editing) = &self.editing else { return };
+        let Some(editing) = &self.connector.editing else { return };
         if editing.others.writable().is_empty() {
             return;
         }
@@ -442,8 +443,8 @@ impl NativeConnector {
 
     /// Commits file number `n` and closes it for writing. The caller has the turn.
     fn close_other(&self, n: u32) {
-        let Some(editing) = &self.editing else { return };
-        let (Some((session, connector)), Ok(file)) = (editing.others.session(n), self.file(n)) else { return };
+        let Some(editing) = &self.connector.editing else { return };
+        let (Some((session, connector)), Ok(file)) = (editing.others.session(n), self.connector.file(n)) else { return };
         let _session = Locked::acquire(Rank::OtherFiles, &*session, || waiting::take(|| session.try_write(), || session.write()));
         waiting::may_wait();
         let done = Edit::close(&*connector);
@@ -454,7 +455,7 @@ impl NativeConnector {
         let closed = driver.status().ok().map(|status| status.stamp());
         let reading = NativeConnector::open(driver, file.directory.clone(), self.options_of_other(&file));
         let reading = reading.and_then(|reading| Ok((HdfFile::view(&*reading.file(0)?, &file), reading)));
-        let _alone = self.access_alone();
+        let _alone = self.connector.access_alone();
         let mut files = editing.others.files.write();
         let Some(other) = files.get_mut(&n) else { return };
         (other.writable, other.closed) = (false, closed);
@@ -470,7 +471,7 @@ impl NativeConnector {
 
     /// Commits and closes all other files. Errors: one that no caller got.
     pub(super) fn close_others(&self) -> Result<()> {
-        let others = &self.editing()?.others;
+        let others = &self.connector.editing()?.others;
         let _turn = others.turn();
         for n in others.writable() {
             self.close_other(n);

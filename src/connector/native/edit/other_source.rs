@@ -2,13 +2,14 @@
 
 use super::super::virtual_::read_source;
 use super::super::{NativeConnector, OpenDataset};
+use super::connector_parts::OtherFileWrites;
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
 use crate::dataset::layout::SourceReads;
 use crate::dataset::layout::virtual_::Source;
 use std::sync::{Arc, Weak};
 
-impl NativeConnector {
+impl OtherFileWrites<'_> {
     /// The dataset `id` of another file as a source, if it was written.
     pub(in super::super) fn source_elsewhere(&self, id: ObjectId) -> Option<Result<Arc<dyn Source>>> {
         let (other, there) = self.written_elsewhere(id)?;
@@ -16,7 +17,7 @@ impl NativeConnector {
         let source = |open: Arc<OpenDataset>| {
             let (space, datatype) = (&open.dataset.space, &open.dataset.datatype);
             let (shape, element_size) = (space.dims.clone(), open.dataset.element_size);
-            OtherSource { connector: self.this.clone(), id, shape, element_size, datatype: datatype.to_bytes() }
+            OtherSource { connector: self.connector.this.clone(), id, shape, element_size, datatype: datatype.to_bytes() }
         };
         Some(opened.map(|open| Arc::new(source(open)) as Arc<dyn Source>))
     }
@@ -52,7 +53,7 @@ impl Source for OtherSource {
     fn read(&self, reads: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
         let lost = || Error::corrupt("virtual dataset source", Address::UNDEF, "it is not open");
         let connector = self.connector.upgrade().ok_or_else(lost)?;
-        let (other, id) = connector.written_elsewhere(self.id).ok_or_else(lost)?;
+        let (other, id) = connector.other_files().written_elsewhere(self.id).ok_or_else(lost)?;
         let access = other.access();
         let open = access.dataset(id)?;
         read_source(&open.dataset, &other.options.environment, reads, byte_offset, buf)

@@ -254,7 +254,7 @@ impl edit::CopyRange for NativeConnector {
         if self.holds_references(to.0)? {
             return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are written one by one"));
         }
-        if self.leads_elsewhere(to.0)? {
+        if self.other_files().leads_elsewhere(to.0)? {
             return Err(Error::refused(libc::EOPNOTSUPP, "elements of other files are written one by one"));
         }
         self.new_files().suit_copy(from, to, len);

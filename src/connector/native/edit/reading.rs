@@ -55,7 +55,7 @@ impl NativeConnector {
         let mut left = if self.editing.is_some() { DECODES_MAX } else { 0 };
         loop {
             let access = self.access();
-            if let Some((other, there)) = self.written_elsewhere(id) {
+            if let Some((other, there)) = self.other_files().written_elsewhere(id) {
                 return other.reading(there, read);
             }
             let open = access.dataset(id)?;

@@ -26,13 +26,13 @@ impl NativeConnector {
             let parts = usize::try_from(n).ok().and_then(|n| rest.split_at_checked(n));
             let (part, more) = parts.ok_or_else(|| invalid("fewer bytes than the ranges have"))?;
             rest = more;
-            if self.leads_elsewhere(id)? {
+            if self.other_files().leads_elsewhere(id)? {
                 let mut parts = Vec::with_capacity(some.len());
                 each_range(some, part, &mut |offset, bytes| {
                     parts.push((offset, bytes));
                     Ok(())
                 })?;
-                self.write_across(id, &parts)?;
+                self.other_files().write_across(id, &parts)?;
                 continue;
             }
             self.write_back().admit_write()?;

@@ -159,7 +159,7 @@ impl Through<'_> {
     /// The dataset at `id` if it is virtual, or in the mounted file. `None`: its elements are in
     /// another file.
     fn opened(&self, id: ObjectId) -> Result<Option<Arc<Dataset>>> {
-        if self.change.connector.written_elsewhere(id).is_some() {
+        if self.change.connector.other_files().written_elsewhere(id).is_some() {
             return Ok(None);
         }
         let d = self.change.dataset(id)?;
@@ -217,7 +217,7 @@ impl Through<'_> {
         if self.sources.contains(&id) {
             return Ok(());
         }
-        let is_open = self.change.connector.is_open_elsewhere(id)?;
+        let is_open = self.change.connector.other_files().is_open_elsewhere(id)?;
         let Some(others) = self.others else {
             let reason = "a source of the virtual dataset is in another HDF5 file, and this change is made in one file: write the bytes";
             return Err(Error::refused(libc::EXDEV, reason));

@@ -4,8 +4,9 @@
 //! mounted file is written, in the operation of the check, and after it the others, each in one
 //! operation: a commit of a file has all that one write changes in it, or nothing.
 
+use super::connector_parts::OtherFileWrites;
 use super::through::{ForOthers, NewPart};
-use super::{Change, NativeConnector};
+use super::Change;
 use crate::base::limits::IO_PIECE_BYTES as PIECE;
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
@@ -17,25 +18,25 @@ use std::ops::Range;
 /// Attempts to write: other files are opened between them, which may show other sources.
 const ATTEMPTS_MAX: usize = 4;
 
-impl NativeConnector {
+impl OtherFileWrites<'_> {
     /// True if writes to the dataset `id` may go to other files.
     pub(super) fn leads_elsewhere(&self, id: ObjectId) -> Result<bool> {
-        if id.file != 0 || !self.options.neighbours.is_written() {
+        if id.file != 0 || !self.connector.options.neighbours.is_written() {
             return Ok(false);
         }
-        let d = &self.access().dataset(id)?.dataset;
+        let d = &self.connector.access().dataset(id)?.dataset;
         Ok(d.layout().mapped().is_some() && !d.datatype.contains_vlen() && !d.datatype.contains_reference())
     }
 
     /// Writes `parts` to the virtual dataset `id`. Errors: of a check, nothing was written; of
     /// another file, the files before it were written.
     pub(super) fn write_across(&self, id: ObjectId, parts: &[NewPart<'_>]) -> Result<()> {
-        let turn = self.editing()?.others.turn();
+        let turn = self.connector.editing()?.others.turn();
         let mut attempts = ATTEMPTS_MAX;
         loop {
             let collected = RefCell::new(ForOthers::default());
-            self.write_back().admit_write()?;
-            let done = self.operate(&[id], |c| {
+            self.connector.write_back().admit_write()?;
+            let done = self.connector.operate(&[id], |c| {
                 collected.replace(ForOthers::default());
                 c.write_own(id, parts, &collected)
             });
@@ -65,7 +66,7 @@ impl NativeConnector {
                     (ObjectId { file: 0, ..part.source }, (part.offset, bytes))
                 })
                 .collect();
-            self.use_other(file)?.write_parts(&parts)?;
+            self.use_other(file)?.other_files().write_parts(&parts)?;
         }
         Ok(())
     }
@@ -73,10 +74,10 @@ impl NativeConnector {
     /// Writes to datasets of this file, in one operation.
     fn write_parts(&self, parts: &[(ObjectId, NewPart<'_>)]) -> Result<()> {
         if let [(id, (offset, bytes))] = parts {
-            return self.write_as(*id, Form::Main, *offset, bytes);
+            return self.connector.write_as(*id, Form::Main, *offset, bytes);
         }
-        self.write_back().admit_write()?;
-        self.operate(&[], |c| {
+        self.connector.write_back().admit_write()?;
+        self.connector.operate(&[], |c| {
             parts.iter().try_for_each(|(id, (offset, bytes))| {
                 c.data().write(*id, Form::Main, *offset, bytes)?;
                 c.dirty_chunks().flush_if_many(*id)
@@ -86,7 +87,7 @@ impl NativeConnector {
 
     /// Writes zeros to `range` of the virtual dataset `id`, within its size.
     pub(super) fn zero_across(&self, id: ObjectId, range: Range<u64>) -> Result<()> {
-        let size = self.access().dataset(id)?.dataset.bytes.size;
+        let size = self.connector.access().dataset(id)?.dataset.bytes.size;
         let zeros = vec![0u8; PIECE];
         let (mut at, end) = (range.start, range.end.min(size));
         while at < end {
