@@ -225,11 +225,7 @@ def killed(t, options, folder, rng):
         run(options, "create", *case, path)
         os.mkdir(point)
         for turn in range(4):
-            daemon = subprocess.Popen([options.bin, "mount", "-f", "--read-write", path, point], stdin=subprocess.DEVNULL,
-                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while not os.path.ismount(point):
-                time.sleep(0.02)
-                assert daemon.poll() is None
+            daemon = harness.foreground(options.bin, path, point, "--read-write")
             try:
                 end = time.time() + rng.random() * 0.7
                 i = 0

@@ -311,11 +311,7 @@ def killed(t, options, folder, rng):
     path, point = new(folder, "killed.h5", options), os.path.join(folder, "killed")
     os.mkdir(point)
     for turn in range(4):
-        daemon = subprocess.Popen([options.bin, "mount", "-f", "--read-write", "--external", path, point], stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not os.path.ismount(point):
-            time.sleep(0.02)
-            assert daemon.poll() is None
+        daemon = harness.foreground(options.bin, path, point, "--read-write", "--external")
         try:
             end, i = time.time() + rng.random() * 0.5, 0
             while time.time() < end:

@@ -71,6 +71,16 @@ def mounted(binary, file, *options):
                 subprocess.run([binary, "umount", "--lazy", point], check=True, stdin=subprocess.DEVNULL, timeout=60)
 
 
+def foreground(binary, file, point, *options):
+    """Starts a daemon of `file` that can be killed; returns it when it is mounted at `point`."""
+    daemon = subprocess.Popen([binary, "mount", "-f", *options, file, point], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
+    while not os.path.ismount(point):
+        time.sleep(0.02)
+        assert daemon.poll() is None, "the daemon ended"
+    return daemon
+
+
 def peak_memory(mount):
     """Most memory of the daemon of `mount` so far, MiB."""
     daemons = subprocess.run(["pgrep", "-f", mount], check=True, stdout=subprocess.PIPE).stdout.split()

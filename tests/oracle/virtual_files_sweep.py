@@ -481,11 +481,7 @@ def killed(t, options, folder, rng):
     shapes = {("a.h5", "plain"): np.s_[0:4], ("b.h5", "unwritten"): np.s_[4:8], ("main.h5", "own"): np.s_[8:12], ("sub/c.h5", "x"): np.s_[12:16],
               ("b.h5", "late"): np.s_[16:20], ("a.h5", "deep/er/chunked"): np.s_[20:24]}
     for turn in range(8):
-        daemon = subprocess.Popen([options.bin, "mount", "-f", "--read-write", "--external-write", f"--external-root={place}",
-                                   os.path.join(place, "main.h5"), point], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not os.path.ismount(point):
-            time.sleep(0.02)
-            assert daemon.poll() is None
+        daemon = harness.foreground(options.bin, os.path.join(place, "main.h5"), point, "--read-write", "--external-write", f"--external-root={place}")
         try:
             end, i = time.time() + 0.1 + rng.random() * 0.5, 0
             fd = os.open(f"{point}/rows", os.O_WRONLY)

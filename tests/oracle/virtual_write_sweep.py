@@ -317,11 +317,7 @@ def killed(t, options, folder, rng):
     os.mkdir(point)
     make(path)
     for turn in range(8):
-        daemon = subprocess.Popen([options.bin, "mount", "-f", "--read-write", path, point], stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not os.path.ismount(point):
-            time.sleep(0.02)
-            assert daemon.poll() is None
+        daemon = harness.foreground(options.bin, path, point, "--read-write")
         try:
             end, i = time.time() + 0.1 + rng.random() * 0.5, 0
             fd = os.open(f"{point}/rows", os.O_WRONLY)
