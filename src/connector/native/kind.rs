@@ -10,7 +10,6 @@ use super::{
 use crate::base::escape::escaped;
 use crate::base::request_error::{RequestError, errno_of};
 use crate::base::{Address, Error, Result};
-use crate::connector::edit::Edit;
 use crate::connector::new_file::NewFile;
 use crate::connector::open::{
     Backing, ContainerKind, ContainerPlace, ExternalPolicy, FreeSpace, Located, OpenContainer, OpenError, OpenOptions, Recognized,
@@ -189,8 +188,7 @@ impl Located for LocatedFile {
             NativeConnector::open(members, directory, native).map_err(engine)?
         } else if let Some(file) = writable {
             let locked = if options.swmr { Some(file.again().map_err(io)?) } else { None };
-            let connector = NativeConnector::open_writable(&host, file, directory, native).map_err(engine)?;
-            closed_on_error(&connector, connector.writer_join().join_writers(&writers)).map_err(engine)?;
+            let connector = NativeConnector::open_joined(&host, file, directory, native, &writers).map_err(engine)?;
             if let Some(locked) = locked {
                 begin_swmr(&connector, &locked).map_err(engine)?;
             }
@@ -211,17 +209,7 @@ impl Located for LocatedFile {
 
 /// Makes `connector` a SWMR writer, and lets readers lock its file `locked`. Closes it on an error.
 fn begin_swmr(connector: &NativeConnector, locked: &PosixFile) -> Result<()> {
-    closed_on_error(connector, connector.begin_swmr().and_then(|()| share_lock(locked)))
-}
-
-/// Closes `connector` if `done` is an error.
-fn closed_on_error(connector: &NativeConnector, done: Result<()>) -> Result<()> {
-    if done.is_err()
-        && let Err(e) = Edit::close(connector)
-    {
-        tracing::warn!("cannot close the file: {e}");
-    }
-    done
+    connector.closed_on_error(connector.begin_swmr().and_then(|()| share_lock(locked)))
 }
 
 /// The container that is the file `host`; its path is not resolved again.

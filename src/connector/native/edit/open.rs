@@ -8,9 +8,11 @@ use super::super::{NativeConnector, Options};
 use super::Editing;
 use super::only_writer::OnlyWriter;
 use crate::base::{Address, Error, Result};
+use crate::connector::edit::Edit;
 use crate::file::host_file::HostFile;
 use crate::file::journal_path::JournalPath;
 use crate::file::posix::PosixFile;
+use crate::file::writer_log::WriterLogs;
 use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
@@ -31,6 +33,29 @@ impl NativeConnector {
         let connector = Self::writable_over(Arc::new(file), Box::new(place), directory, options)?;
         let _ = connector.editing()?.only_writer.set(only_writer);
         Ok(connector)
+    }
+
+    /// [`NativeConnector::open_writable`], with the run files at `writers` joined.
+    pub fn open_joined(
+        host: &HostFile,
+        file: PosixFile,
+        directory: PathBuf,
+        options: Options,
+        writers: &WriterLogs,
+    ) -> Result<Arc<NativeConnector>> {
+        let connector = Self::open_writable(host, file, directory, options)?;
+        connector.closed_on_error(connector.writer_join().join_writers(writers))?;
+        Ok(connector)
+    }
+
+    /// Closes the container if `done` is an error.
+    pub(in crate::connector::native) fn closed_on_error(&self, done: Result<()>) -> Result<()> {
+        if done.is_err()
+            && let Err(e) = Edit::close(self)
+        {
+            tracing::warn!("cannot close the file: {e}");
+        }
+        done
     }
 
     /// Opens `driver`, whose journal is at `place`, for reading and writing.

@@ -493,12 +493,5 @@ fn open_for_writing(host: &HostFile, file: &HdfFile, options: Options) -> Result
     }
     let writers = WriterLogs::of(host).map_err(|e| Error::io("open", Address(0), &e))?;
     let options = Options { log: LogAccess { writers: Some(writers.clone()), ..options.log }, ..options };
-    let connector = NativeConnector::open_writable(host, opened, file.directory.clone(), options)?;
-    let joined = connector.writer_join().join_writers(&writers);
-    if joined.is_err()
-        && let Err(e) = Edit::close(&*connector)
-    {
-        tracing::warn!("cannot close the file: {e}");
-    }
-    joined.map(|()| connector)
+    NativeConnector::open_joined(host, opened, file.directory.clone(), options, &writers)
 }
