@@ -120,7 +120,7 @@ mod tests {
                             operation();
                             done.send(()).unwrap();
                         });
-                        // The operation goes on, too: nothing is locked.
+                        // The operation ends meanwhile: the callback holds no lock.
                         is_done.recv_timeout(Duration::from_secs(60)).unwrap();
                     }
                     c.info(id).unwrap();

@@ -83,8 +83,8 @@ fn value<'a>(
     shape: Shape,
     mut bytes: Vec<u8>,
 ) -> Attempt<'a, Value> {
-    if let Some(undecoded) = reader.fill(&d.bytes, offset, &mut bytes)? {
-        return Ok(ControlFlow::Continue(undecoded));
+    if let Some(deferred) = reader.fill(&d.bytes, offset, &mut bytes)? {
+        return Ok(ControlFlow::Continue(deferred));
     }
     Ok(ControlFlow::Break(Value { datatype: d.datatype.clone(), committed: false, shape, bytes, parts: connector.parts(id.file)? }))
 }

@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// Open datasets kept.
-const DATASETS_KEPT: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
+const DATASETS_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2047);
 
 /// An open dataset with its byte forms.
 pub struct OpenDataset {

@@ -138,7 +138,7 @@ impl Layout for Contiguous {
         }
         let reads = PlainReads::new(&data.store, true);
         reads.read(self.at(offset)?, buf)?;
-        Ok(reads.deferred().map_or(Front::Read(buf.len()), Front::Undecoded))
+        Ok(reads.deferred().map_or(Front::Read(buf.len()), Front::Deferred))
     }
 
     fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {

@@ -1,7 +1,7 @@
 //! Reads of elements that are stored as they are, by a caller with a lock that it releases while a
 //! disk is read.
 
-use super::traits::Undecoded;
+use super::traits::Deferred;
 use crate::base::{Address, Result};
 use crate::meta::Store;
 use std::cell::RefCell;
@@ -34,7 +34,7 @@ impl<'a> PlainReads<'a> {
 
     /// Brings what was noted into the memory of the host. `None`: nothing was noted, all reads are
     /// done.
-    pub fn deferred(self) -> Option<Undecoded<'a>> {
+    pub fn deferred(self) -> Option<Deferred<'a>> {
         let PlainReads { store, cold } = self;
         let cold = cold.map(RefCell::into_inner).filter(|cold| !cold.is_empty())?;
         Some(Box::new(move || cold.into_iter().for_each(|(address, len)| store.warm_raw(address, len))))

@@ -55,16 +55,16 @@ impl BackgroundTurn for AlwaysTurn {
     }
 }
 
-/// Decodes chunks into the caches for the next read, or has the host read stored bytes into its
-/// memory. Needs no lock: a chunk that changes meanwhile is not cached.
-pub type Undecoded<'a> = Box<dyn FnOnce() + 'a>;
+/// The long work of a read, which needs no lock: decodes chunks into the caches, or has the host
+/// read stored bytes into its memory. A chunk that changes meanwhile is not cached.
+pub type Deferred<'a> = Box<dyn FnOnce() + 'a>;
 
 /// What [`Layout::read_front`] did.
 pub enum Front<'a> {
     /// So many bytes were read, at least one.
     Read(usize),
-    /// Nothing was: chunks are decoded, or stored bytes brought into memory, first.
-    Undecoded(Undecoded<'a>),
+    /// Nothing was: this is done first.
+    Deferred(Deferred<'a>),
 }
 
 /// Storage of one dataset's elements. Offsets and lengths are bytes of the dataset.

@@ -27,6 +27,10 @@ const PARTS_PER_BYTE: u64 = 4;
 const MEMORY_MIN_BYTES: u64 = 16 << 20;
 const MEMORY_PER_BYTE: u64 = 64;
 
+/// Why an operation that is no write does not reach sources in other files.
+const ONE_FILE: &str =
+    "this operation changes one HDF5 file, and a source of the virtual dataset is in another: only writing bytes reaches it";
+
 /// An offset and the bytes to be written there.
 pub(super) type NewPart<'a> = (u64, &'a [u8]);
 
@@ -219,8 +223,7 @@ impl Through<'_> {
         }
         let is_open = self.change.connector.other_files().is_open_elsewhere(id)?;
         let Some(others) = self.others else {
-            let reason = "a source of the virtual dataset is in another HDF5 file, and this change is made in one file: write the bytes";
-            return Err(Error::refused(libc::EXDEV, reason));
+            return Err(Error::refused(libc::EXDEV, ONE_FILE));
         };
         let mut others = others.borrow_mut();
         others.all.insert(id);
@@ -240,7 +243,7 @@ impl Through<'_> {
             match (self.opened(id)?, self.others) {
                 (Some(source), _) => self.write(&source, at, part)?,
                 (None, Some(others)) => return others.borrow_mut().add(id, at, part, self.most),
-                (None, None) => return Err(Error::refused(libc::EXDEV, "a source of the virtual dataset is in another HDF5 file")),
+                (None, None) => return Err(Error::refused(libc::EXDEV, ONE_FILE)),
             }
             self.change.dirty_chunks().flush_if_many(id)
         })

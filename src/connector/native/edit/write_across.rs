@@ -4,15 +4,15 @@
 //! mounted file is written, in the operation of the check, and after it the others, each in one
 //! operation: a commit of a file has all that one write changes in it, or nothing.
 
+use super::Change;
 use super::connector_parts::OtherFileWrites;
 use super::through::{ForOthers, NewPart};
-use super::Change;
 use crate::base::limits::IO_PIECE_BYTES as PIECE;
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::{Form, ObjectId};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Attempts to write: other files are opened between them, which may show other sources.
@@ -55,17 +55,12 @@ impl OtherFileWrites<'_> {
     }
 
     fn write_others(&self, collected: &ForOthers) -> Result<()> {
-        let files: BTreeSet<u32> = collected.parts.iter().map(|part| part.source.file).collect();
-        for file in files {
-            let parts: Vec<(ObjectId, NewPart<'_>)> = collected
-                .parts
-                .iter()
-                .filter(|part| part.source.file == file)
-                .map(|part| {
-                    let bytes = collected.bytes.get(part.bytes.clone()).unwrap_or_default();
-                    (ObjectId { file: 0, ..part.source }, (part.offset, bytes))
-                })
-                .collect();
+        let mut files: BTreeMap<u32, Vec<(ObjectId, NewPart<'_>)>> = BTreeMap::new();
+        for part in &collected.parts {
+            let bytes = collected.bytes.get(part.bytes.clone()).unwrap_or_default();
+            files.entry(part.source.file).or_default().push((ObjectId { file: 0, ..part.source }, (part.offset, bytes)));
+        }
+        for (file, parts) in files {
             self.use_other(file)?.other_files().write_parts(&parts)?;
         }
         Ok(())

@@ -22,8 +22,8 @@ use crate::dataset::environment::Environment;
 use crate::dataset::index;
 use crate::dataset::layout::parts::Parts;
 use crate::dataset::layout::traits::{
-    BackgroundTurn, CopyUnit, DatasetBytes, Definition, Description, DirtyList, Front, Layout, Operation, Progress, Seek, StoredChunks,
-    StoredVolume, Undecoded, WriteBack, Written,
+    BackgroundTurn, CopyUnit, DatasetBytes, Deferred, Definition, Description, DirtyList, Front, Layout, Operation, Progress, Seek,
+    StoredChunks, StoredVolume, WriteBack, Written,
 };
 use crate::filter::Pipeline;
 use crate::format::message::data_layout::{DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, IndexInfo, Layout as Class};
@@ -136,7 +136,7 @@ impl Chunked {
         defers: bool,
         offset: u64,
         buf: &mut [u8],
-    ) -> Result<Option<Undecoded<'a>>> {
+    ) -> Result<Option<Deferred<'a>>> {
         match part {
             Part::Hole(_) => {
                 data.fill.fill(offset, buf);
@@ -181,7 +181,7 @@ impl Layout for Chunked {
         let front = buf.get_mut(..part.len()).unwrap_or_default();
         Ok(match self.read_part(data, env, part, true, offset, front)? {
             None => Front::Read(front.len()),
-            Some(undecoded) => Front::Undecoded(undecoded),
+            Some(deferred) => Front::Deferred(deferred),
         })
     }
 

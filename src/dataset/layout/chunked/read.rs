@@ -8,7 +8,7 @@ use crate::dataset::chunk::pieces::{ChunkPieces, Piece};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::dataset::layout::plain_reads::PlainReads;
-use crate::dataset::layout::traits::{Seek, Undecoded};
+use crate::dataset::layout::traits::{Deferred, Seek};
 use crate::meta::Store;
 use std::cell::RefCell;
 
@@ -96,7 +96,7 @@ impl Chunked {
     ///
     /// With `defers`, returns what must be decoded or read from a disk first instead of doing that,
     /// unless the cache cannot hold the chunks.
-    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, defers: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Undecoded<'a>>> {
+    pub(super) fn read_slice<'a>(&'a self, at: Reading<'a>, defers: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Deferred<'a>>> {
         let Reading { env, store, .. } = at;
         let pieces = self.grid.pieces(offset, buf.len());
         let mut direct = DirectReads::new(PlainReads::new(store, defers));
