@@ -283,10 +283,12 @@ open(sys.argv[1], 'wb').write(data)
     assert!((200..300).contains(&kept), "{kept} of {}", taken.len());
     drop((good, bad));
     // Whoever opens it next begins anew; what the tree takes stays.
-    let row = std::fs::OpenOptions::new().write(true).open(mount.path("bad")).unwrap();
-    row.write_all_at(&[9; 64], 0).unwrap();
-    row.sync_all().unwrap();
-    drop(row);
+    let anew = || {
+        let row = std::fs::OpenOptions::new().write(true).open(mount.path("bad")).unwrap();
+        row.write_all_at(&[9; 64], 0).and_then(|()| row.sync_all())
+    };
+    // The daemon hears of a close after the program that closed.
+    eventually("the dataset takes a row again", || anew().is_ok());
     let lines = mount.log().lines().filter(|l| l.contains("are lost")).count();
     assert_eq!(lines, 1, "{}", mount.log());
     std::fs::remove_file(mount.path("bad")).unwrap();
