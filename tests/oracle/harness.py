@@ -2,6 +2,7 @@
 import argparse
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -79,6 +80,14 @@ def foreground(binary, file, point, *options):
         time.sleep(0.02)
         assert daemon.poll() is None, "the daemon ended"
     return daemon
+
+
+def released(mount):
+    """Waits until no file is open for the daemon of `mount`: the kernel tells of them after `close` has returned."""
+    end = time.monotonic() + 10
+    while not re.search(rb"^open_files 0$", read(f"{mount}/.h5dir/status"), re.M):
+        assert time.monotonic() < end, "descriptors stay open"
+        time.sleep(0.1)
 
 
 def peak_memory(mount):

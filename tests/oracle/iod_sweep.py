@@ -320,6 +320,7 @@ def full(options, tally, folder):
             write_later = failing(lambda: os.mkdir(os.path.join(mount, "meanwhile")))
             tally.equal(write_later, 0, "a change while the disk is full")
             os.unlink(os.path.join(mount, "large"))
+            harness.released(mount)
             write(os.path.join(mount, "small"), b"2")
         with harness.mounted(options.bin, container) as mount:
             tally.equal({n for n in os.listdir(mount) if n != ".h5dir"}, {"kept", "small", "meanwhile"}, "names after a full disk")

@@ -109,6 +109,8 @@ def operation(rng, mount, model):
 
 
 def commit(mount):
+    # An unlinked file that is open is in the version.
+    harness.released(mount)
     fd = os.open(mount, os.O_RDONLY)
     os.fsync(fd)
     os.close(fd)

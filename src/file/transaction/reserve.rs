@@ -3,6 +3,7 @@
 
 use super::{GRANULE, TRACKED_RANGES_MAX, Transaction, TransactionState};
 use crate::file::overlay::SECTOR;
+use crate::file::space::Pool;
 use crate::file::{WriteDriver, read_all};
 use std::io;
 use std::ops::Range;
@@ -39,6 +40,14 @@ impl Transaction {
     /// Makes the end of the session free the storage of free space, as far as the file system can.
     pub fn release_free_storage(&self) {
         self.releases_storage.store(true, Ordering::Release);
+    }
+
+    /// True if the operation under way frees at least as many bytes as it allocates.
+    pub fn frees_what_it_takes(&self) -> bool {
+        let state = self.state.read();
+        let Some(operation) = &state.operation else { return false };
+        let total = |blocks: &[(Range<u64>, Pool)]| blocks.iter().map(|(r, _)| r.end.saturating_sub(r.start)).fold(0, u64::saturating_add);
+        total(&operation.freed) >= total(&operation.blocks)
     }
 
     /// Extends the file by storage for `len` bytes past the end of allocated space, for data that

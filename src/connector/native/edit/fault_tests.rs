@@ -48,7 +48,7 @@ const DATASETS: [&str; 6] = [
 ];
 
 /// Allocates all of the file, so that an operation that needs space must extend it.
-fn use_reserved(c: &NativeConnector) {
+pub fn use_reserved(c: &NativeConnector) {
     let store = c.file(0).unwrap().store.clone();
     let transaction = store.transaction().unwrap();
     let free = transaction.extent().unwrap().0 - transaction.end();

@@ -5,8 +5,11 @@ use super::super::tests::options;
 use super::fault_tests::{bytes, dataset};
 use super::is_full;
 use super::write_errors_tests::{empty, find, open};
+use crate::base::Error;
 use crate::connector::Connector;
 use crate::connector::edit::Edit;
+use crate::connector::native::create;
+use crate::connector::new_file::{NewFile, Strategy};
 use crate::file::fault::{Fault, FaultyFile, LENGTH, Plan};
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
@@ -58,6 +61,52 @@ fn a_commit_on_a_full_disk_stores_every_acknowledged_write() {
         let durable = open(&Arc::new(GrowingFile::new(inner.bytes())));
         let found = find(&durable, b"d");
         assert!(bytes(&durable, found) == expected, "{fact} {old}: the durable state");
+    }
+}
+
+/// Creates names until the disk is full, then removes all: a removal may itself make structures
+/// longer, as the list of free space of a heap of names.
+fn fill_and_empty(new: &NewFile, before: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    create(&dir.path().join("f.h5"), new).unwrap();
+    let inner = Arc::new(GrowingFile::new(std::fs::read(dir.path().join("f.h5")).unwrap()));
+    let plan = Plan::new(LENGTH, 0, u32::MAX, Fault::Errno(libc::ENOSPC));
+    plan.pause(true);
+    let file = Arc::new(FaultyFile::new(inner.clone(), plan.clone()));
+    let c = NativeConnector::writable_over(file, Box::new(MemoryJournal::default()), PathBuf::from("/"), options()).unwrap();
+    let name = |n: usize| format!("{n}{}", "x".repeat(n * 37 % 60)).into_bytes();
+    let make = |n: usize| -> Result<(), Error> {
+        let id = c.create_file(c.root(), &name(n))?;
+        c.write(id, 0, &vec![n as u8; n * 97 % 3000])?;
+        c.set_attribute_bytes(id, b"note", &vec![b'x'; n * 13 % 200])
+    };
+    (0..before).for_each(|n| make(n).unwrap());
+    if before % 2 == 1 {
+        c.commit().unwrap();
+    }
+    plan.pause(false);
+    let full = (before..).find_map(|n| make(n).err().map(|e| (n, e))).unwrap();
+    assert!(is_full(&full.1), "{}", full.1);
+    // What is smaller may still fit.
+    for len in [1000, 300, 100, 30, 10] {
+        (0..full.0).for_each(|n| drop(c.set_attribute_bytes(find(&c, &name(n)), format!("{len}").as_bytes(), &vec![1; len])));
+    }
+    for n in (0..=full.0).filter(|n| c.lookup(c.root(), &name(*n)).unwrap().is_some()) {
+        if n % 2 == 0 && n < full.0 {
+            c.remove_attribute(find(&c, &name(n)), b"note").unwrap();
+        }
+        c.unlink(c.root(), &name(n), false).unwrap_or_else(|e| panic!("{new:?}, {before} before: {n} of {}: {e}", full.0));
+    }
+    c.commit().unwrap();
+    let again = make(full.0 / 2);
+    assert!(again.is_ok() || full.0 < 8, "{new:?}, {before} before: {again:?} after the removals");
+}
+
+#[test]
+fn what_is_removed_on_a_full_disk_needs_no_space() {
+    let pages = NewFile { strategy: Strategy::Page, ..NewFile::default() };
+    for new in [NewFile::default(), NewFile::of_version(true), pages] {
+        (0..60).step_by(3).for_each(|before| fill_and_empty(&new, before));
     }
 }
 

@@ -3,8 +3,11 @@
 //!
 //! Storage is reserved at the end of the file, where the chunks go if no free range holds them. An
 //! operation for which no storage can be reserved stores its chunks at once, perhaps in free
-//! ranges, or fails as a whole. Some storage of a log is for runs without data alone: removing
-//! datasets and punching holes need them.
+//! ranges, or fails as a whole.
+//!
+//! Some storage is kept for operations that free space, on a full disk too: past the end of the
+//! file for structures, as the list of free space of a heap, which a removal makes longer; in a log
+//! for runs without data.
 
 use super::super::access::Access;
 use super::super::dataset::id_of;
@@ -15,7 +18,7 @@ use crate::base::{Address, Error, Result};
 
 /// Stored chunks are at most this part longer than their memory: a filter may lengthen them.
 const LONGER_PART: u64 = 64;
-/// Storage for structures that refer to stored chunks, bytes.
+/// Storage for structures of removals, or that refer to stored chunks, bytes.
 const STRUCTURES_BYTES: u64 = 64 << 10;
 /// Storage for the head and the control records of a run, bytes.
 const RUN_BYTES: u64 = 4 << 10;
@@ -57,17 +60,15 @@ impl Commits<'_> {
 }
 
 impl Access<'_> {
-    /// Ensures storage for all dirty chunks and staged records in memory, and for a write of `len`
-    /// bytes to them. Chunks in temporary files are not counted: few of their bytes may be used.
+    /// Ensures storage for removals, for all dirty chunks and staged records in memory, and for a
+    /// write of `len` bytes to them. Chunks in temporary files are not counted: few of their bytes
+    /// may be used.
     pub(super) fn reserve_unstored(&self, len: Option<u64>) -> Result<()> {
         let next = len.map_or(0, |len| len.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY_PER_WRITE));
         let longer = |bytes: u64| bytes.saturating_add(bytes / LONGER_PART);
         let chunks = self.connector.options.environment.dirty.bytes();
         let log = self.written_log();
         let staged = log.as_ref().map_or(0, |log| log.staged_bytes());
-        if chunks == 0 && staged == 0 && log.is_none() {
-            return Ok(());
-        }
         let store = &self.connector.file(0)?.store;
         let transaction = store.transaction()?;
         let failed = |e| Error::io("reserve storage", Address::UNDEF, &e);
@@ -110,20 +111,33 @@ impl Change<'_> {
         Ok([self.store()?.transaction()?.end(), connector.options.environment.dirty.bytes(), connector.commits().staged_bytes()])
     }
 
+    /// True if the operation under way needs no storage but what is kept: it frees as much space as
+    /// it takes. `before`: `needs_space` before it.
+    fn frees_space(&self, before: [u64; 3]) -> Result<bool> {
+        let [end, unstored @ ..] = self.needs_space()?;
+        let [end_before, unstored_before @ ..] = before;
+        let more = unstored.iter().zip(unstored_before).any(|(now, before)| *now > before);
+        Ok(!more && (end <= end_before || self.store()?.transaction()?.frees_what_it_takes()))
+    }
+
     /// Reserves storage, or stores the dirty chunks. `before`: `needs_space` before the operation.
     fn reserve_or_store(&self, before: [u64; 3]) -> Result<()> {
         let Err(full) = self.access.reserve_unstored(None) else { return Ok(()) };
         if !is_full(&full) {
             return Err(full);
         }
-        if self.needs_space()?.iter().zip(before).all(|(now, before)| *now <= before) {
-            // What was reserved before is enough: removals do not fail on a full disk.
+        if self.frees_space(before)? {
             return Ok(());
         }
         let dirty = &self.connector.options.environment.dirty;
         let stored = dirty.datasets().into_iter().try_for_each(|n| self.dirty_chunks().flush_within(id_of(n)));
         // A damaged dataset does not take its chunks: the commit reports that.
         stored.and_then(|()| self.log().flush_log(LogFlush::Within)).map_err(|_| full)?;
+        let [end, ..] = before;
+        if !self.connector.commits().has_unstored() && self.access.written_log().is_none() && self.store()?.transaction()?.end() <= end {
+            // All of it is in free ranges.
+            return Ok(());
+        }
         // What an earlier operation staged is not appended within another.
         self.access.reserve_unstored(None)
     }
