@@ -388,6 +388,6 @@ pub trait Erase {
     /// `EOPNOTSUPP` if the dataset does not know which are defined.
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()>;
 
-    /// A file of the dataset that was open for writing was closed, after [`Edit::finish`].
+    /// Writers of the dataset have closed or flushed what they wrote, after [`Edit::finish`].
     fn writer_closed(&self, id: ObjectId);
 }

@@ -273,6 +273,17 @@ def attribute():
                 with open(once, "r+b", buffering=0) as f:
                     f.write(bytes(40))
                 assert view(MNT, "once").sum() == count, (count, view(MNT, "once"))
+        # Regression: it applied until the daemon heard of the close, which is after `close`.
+        held = describe(os.path.join(MNT, "held"), layout="sparse", dtype="<i4", shape=[10], chunks=[10])
+        os.setxattr(held, "user.h5dir.defined", b"0:10 0+2")
+        with open(held, "r+b", buffering=0) as first:
+            copy = os.dup(first.fileno())
+            first.write(bytes(40))
+        for count in [2, 10]:
+            assert view(MNT, "held").sum() == count, (count, view(MNT, "held"))
+            with open(held, "r+b", buffering=0) as f:
+                f.write(bytes(40))
+        os.close(copy)
         # More runs than one attribute takes.
         many = describe(os.path.join(MNT, "many"), layout="sparse", dtype="u1", shape=[100_000], chunks=[10_000])
         with open(many, "r+b", buffering=0) as f:

@@ -49,6 +49,11 @@ impl OpenFile {
         self.written.store(true, Ordering::Release);
     }
 
+    /// True if bytes were written since it was last flushed.
+    pub fn is_written(&self) -> bool {
+        self.written.load(Ordering::Acquire)
+    }
+
     /// True if bytes were written since the last call.
     pub fn take_written(&self) -> bool {
         self.written.swap(false, Ordering::AcqRel)

@@ -6,6 +6,7 @@ use super::view_writers::ViewWriters;
 use crate::base::escape::escaped;
 use crate::base::locks::RwLock;
 use crate::connector::ObjectId;
+use crate::connector::edit::Edit;
 use crate::fs::changes::ChangeLog;
 use crate::fs::done::{ALL_PAGES, Invalidate};
 use crate::fs::errno::errno;
@@ -73,7 +74,9 @@ impl OpenFiles {
         let mut holder = None;
         if let Some(edit) = self.mounted.connector.edit() {
             if let Some(view) = editable {
-                self.view_writers.enter(node)?;
+                if self.view_writers.enter(node)? {
+                    self.end_flushed_writers(node.item.owner, edit);
+                }
                 view.open_writer(&self.mounted.context(), &**node).inspect_err(|_| self.view_writers.leave(node))?;
             }
             let id = node.item.owner.filter(|id| id.is_own());
@@ -87,6 +90,16 @@ impl OpenFiles {
         // of the change.
         let same = self.mounted.connector.follow().is_none() || node.note_opened(state);
         Ok(Opened { handle, keep_cache: !direct_io && !self.mounted.changing && same, direct_io, no_flush: !mode.write })
+    }
+
+    /// Ends what was set for the bytes of writers of `id` if all of them flushed their bytes: after
+    /// `close` has returned, the file may still be open for the daemon.
+    fn end_flushed_writers(&self, id: Option<ObjectId>, edit: &dyn Edit) {
+        let (Some(id), Some(erase)) = (id.filter(|id| id.is_own()), edit.erase()) else { return };
+        let writes = |holder: &Holder| holder.writes && holder.id == Some(id);
+        if !self.files.read().values().any(|file| file.is_written() && file.holder.as_ref().is_some_and(writes)) {
+            erase.writer_closed(id);
+        }
     }
 
     /// The open file `handle`.

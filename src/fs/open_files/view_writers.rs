@@ -37,15 +37,21 @@ fn dataset(node: &Node) -> Option<(ObjectId, &'static str)> {
 }
 
 impl ViewWriters {
-    /// Counts a writer of `node`. Errors: `EBUSY` while another view of the dataset has writers.
-    pub fn enter(&self, node: &Node) -> FsResult<()> {
-        let Some((id, view)) = dataset(node) else { return Ok(()) };
+    /// Counts a writer of `node`; true if the dataset had writers. Errors: `EBUSY` while another
+    /// view of it has writers.
+    pub fn enter(&self, node: &Node) -> FsResult<bool> {
+        let Some((id, view)) = dataset(node) else { return Ok(false) };
         match self.writers.lock().datasets.entry(id) {
-            Entry::Vacant(none) => drop(none.insert((view, 1))),
-            Entry::Occupied(there) if there.get().0 != view => return Err(Errno(libc::EBUSY)),
-            Entry::Occupied(mut there) => there.get_mut().1 = there.get().1.saturating_add(1),
+            Entry::Vacant(none) => {
+                none.insert((view, 1));
+                Ok(false)
+            }
+            Entry::Occupied(there) if there.get().0 != view => Err(Errno(libc::EBUSY)),
+            Entry::Occupied(mut there) => {
+                there.get_mut().1 = there.get().1.saturating_add(1);
+                Ok(true)
+            }
         }
-        Ok(())
     }
 
     /// Ends what [`ViewWriters::enter`] counted.
