@@ -193,6 +193,26 @@ impl Objects {
         Error::refused(libc::EIO, reason)
     }
 
+    /// True if [`Objects::fill`] is for extents of packs.
+    pub fn fills(&self) -> bool {
+        self.cache.is_none() && self.store.is_near()
+    }
+
+    /// Fills `buf` with the bytes of an extent of its length; false, and nothing is done: there is
+    /// no shorter way to them than [`Objects::read_many`]. Errors: another checksum.
+    pub fn fill(&self, extent: &Extent, buf: &mut [u8]) -> Result<bool> {
+        if !self.fills() || extent.original().is_some() {
+            return Ok(false);
+        }
+        let name = keys::pack_name(extent.session, extent.pack);
+        match self.store.fill(&name, extent.offset, buf) {
+            Ok(true) if !extent.is_of(buf) => Err(self.damaged(extent)),
+            Err(e) if is_absent(&e) => Err(self.collected(&name)),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(self.damaged(extent)),
+            filled => filled.map_err(failed("read a pack", extent.offset)),
+        }
+    }
+
     /// Fills `buf` from `from` within an extent. The checksum is not verified.
     pub fn read_part(&self, extent: &Extent, from: u64, buf: &mut [u8]) -> Result<()> {
         let len = u32::try_from(buf.len()).map_err(|_| self.damaged(extent))?;

@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Rows of chunks in one slice of a request.
 const SLICE_ROWS: u64 = 16384;
+/// Longest chunk without filters that requests of sequential readers have as a whole, bytes.
+const FILLED_BYTES_MAX: u64 = 1 << 20;
 /// Threads that read ahead, at most.
 const READERS_AHEAD_MAX: usize = 16;
 
@@ -50,6 +52,10 @@ impl ChunkReader {
     /// Fetches the chunks of a dataset with bytes in `range` that are in no cache, by threads.
     /// False: enough threads do that already.
     pub(super) fn fetch_ahead(self: &Arc<Self>, state: &State, d: &Arc<Dataset>, range: std::ops::Range<u64>) -> Result<bool> {
+        if d.pipeline.is_empty() && d.grid.chunk_bytes() <= FILLED_BYTES_MAX && self.container.fills() {
+            // The kernel reads packs ahead.
+            return Ok(true);
+        }
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(slice_bytes(d));
         let mut missing = Vec::new();
         for chunk in d.grid.pieces(range.start, len) {
@@ -124,10 +130,28 @@ impl ChunkReader {
         Ok(n)
     }
 
+    /// Reads a chunk that is stored as `buf` has it, and is in no cache, from the store to `buf`;
+    /// false: it is another, or the store must be asked for several at once.
+    fn fill_whole(&self, d: &Dataset, source: &Source, chunk: &ChunkPieces, buf: &mut [u8]) -> Result<bool> {
+        let (Some(extent), [piece]) = (source.extent(), chunk.pieces.as_slice()) else { return Ok(false) };
+        let whole = piece.rows == 1 && piece.len as u64 == d.grid.chunk_bytes() && u64::from(extent.len) == d.grid.chunk_bytes();
+        if !whole || !d.pipeline.is_empty() || d.knows_defined() || self.env.cache.contains(chunk_key(d, extent)) {
+            return Ok(false);
+        }
+        let end = piece.in_buffer.saturating_add(piece.len);
+        buf.get_mut(piece.in_buffer..end).map_or(Ok(false), |target| self.container.fill(extent, target))
+    }
+
     /// Fills `buf` with the bytes of a dataset from `offset`, all of which it has.
     fn read_slice(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let locate = |chunk: ChunkPieces| Ok((Source::of(state, &d.chunk_key(chunk.chunk))?, chunk));
-        let mut located = d.grid.pieces(offset, buf.len()).into_iter().map(locate).collect::<Result<Vec<_>>>()?.into_iter().peekable();
+        let mut located = Vec::new();
+        for chunk in d.grid.pieces(offset, buf.len()) {
+            let source = Source::of(state, &d.chunk_key(chunk.chunk))?;
+            if !self.fill_whole(d, &source, &chunk, buf)? {
+                located.push((source, chunk));
+            }
+        }
+        let mut located = located.into_iter().peekable();
         while located.peek().is_some() {
             // As many chunks as one reader may hold.
             let (mut part, mut cells, mut held) = (Vec::new(), Vec::new(), 0u64);

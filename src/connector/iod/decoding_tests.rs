@@ -3,12 +3,15 @@
 use super::access::IodConnector;
 use super::decoding::chunk_key;
 use super::image::Body;
-use super::tests::{bytes, empty, open, spec};
+use super::kind::root_entries;
+use super::tests::{bytes, empty, open, open_in, spec};
 use crate::connector::edit::{Edit, NewReference};
 use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form, ObjectId, Part, Target};
-use crate::iod::{Cell, Data, Extent, PackWriter, Ranges};
+use crate::file::store::local::LocalStore;
+use crate::iod::{Cell, Container, Data, Extent, PackWriter, Ranges, keys};
 use std::io::Write;
-use std::sync::Barrier;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 const STRING: &str = r#"{"class":"H5T_STRING","charSet":"H5T_CSET_UTF8","strPad":"H5T_STR_NULLTERM","length":"H5T_VARIABLE"}"#;
@@ -50,6 +53,47 @@ fn read(c: &IodConnector, id: ObjectId, at: u64, len: usize) -> crate::base::Res
     let n = c.content(id, Form::Main)?.read(at, &mut buf)?;
     buf.truncate(n);
     Ok(buf)
+}
+
+/// A reader that gets a whole chunk without filters gets it from the folder, or the error of that
+/// chunk.
+#[test]
+fn whole_chunks_of_a_folder_are_read_without_the_cache() {
+    const CHUNK: usize = 64 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let local = || Arc::new(LocalStore::open(folder.path()).unwrap());
+    Container::create(local(), root_entries()).unwrap();
+    let c = open_in(local(), None).unwrap();
+    let dims = Some(ChunksSpec::Dims(vec![CHUNK as u64]));
+    let id = c.create_dataset(c.root(), b"d", &DatasetSpec { chunks: dims, ..spec("u1", &[3 * CHUNK as u64]) }).unwrap();
+    let data: Vec<u8> = (0..3 * CHUNK).map(|n| (n % 251) as u8).collect();
+    c.write(id, 0, &data).unwrap();
+    c.close().unwrap();
+    let c = open_in(local(), None).unwrap();
+    assert_eq!(bytes(&*c, id), data);
+    let state = c.states.shown();
+    let d = c.dataset_of(&state, id.serial()).unwrap();
+    let extent = |n: u64| match state.get(&d.chunk_key(n)).unwrap().unwrap().data {
+        Data::Extent(extent) => extent,
+        Data::Inline(_) => panic!("inline"),
+    };
+    assert!((0..3).all(|n| !c.env.cache.contains(chunk_key(&d, &extent(n)))));
+    // A part of a chunk has the cache load all of it.
+    assert_eq!(read(&c, id, 10, 100).unwrap(), data[10..110]);
+    assert!(c.env.cache.contains(chunk_key(&d, &extent(0))));
+    let pack = folder.path().join(keys::pack_name(extent(1).session, extent(1).pack));
+    let file = std::fs::OpenOptions::new().write(true).open(&pack).unwrap();
+    file.write_all_at(b"wrong", extent(1).offset + 77).unwrap();
+    let damaged = read(&c, id, CHUNK as u64, CHUNK).unwrap_err().to_string();
+    assert!(damaged.contains("have another checksum"), "{damaged}");
+    assert_eq!(read(&c, id, 2 * CHUNK as u64, CHUNK).unwrap(), data[2 * CHUNK..]);
+    file.set_len(extent(2).offset + 5).unwrap();
+    let short = read(&c, id, 2 * CHUNK as u64, CHUNK).unwrap_err().to_string();
+    assert!(short.contains("have another checksum"), "{short}");
+    std::fs::remove_file(pack).unwrap();
+    let gone = open_in(local(), None).unwrap();
+    let gone = read(&gone, id, 2 * CHUNK as u64, CHUNK).unwrap_err().to_string();
+    assert!(gone.contains("garbage collection"), "{gone}");
 }
 
 #[test]

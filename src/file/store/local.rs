@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -214,6 +215,13 @@ impl ObjectStore for LocalStore {
         let bytes = read_at(&file, range.start, len)?;
         self.count(len, 0);
         Ok(bytes)
+    }
+
+    fn fill(&self, key: &str, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        waiting::may_wait();
+        self.file(key)?.read_exact_at(buf, offset)?;
+        self.count(buf.len(), 0);
+        Ok(true)
     }
 
     fn get_several(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {

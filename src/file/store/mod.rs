@@ -42,6 +42,12 @@ pub trait ObjectStore: Send + Sync {
         by_one_get(ranges, &|range| self.get(key, range))
     }
 
+    /// Fills `buf` with the bytes of an object from `offset`; false, and nothing is done: the store
+    /// has no shorter way to them than [`ObjectStore::get`].
+    fn fill(&self, _key: &str, _offset: u64, _buf: &mut [u8]) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Stores an object; one with the same key is replaced. Durable at the latest when the next
     /// [`ObjectStore::create`] of this store returns.
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()>;
