@@ -84,8 +84,8 @@ def sequential(bench):
             reads[kind].append(c.read_loop(m.point / "d"))
         return written
 
-    bench.rates("iod: write in order, synced / HDF5 file", size, *both(bench, measure), 0.8)
-    bench.rates("iod: read in order / HDF5 file", size, reads["iod"], reads["hdf5"], 0.8)
+    bench.rates("iod: write in order, synced / HDF5 file", size, *both(bench, measure), 0.9)
+    bench.rates("iod: read in order / HDF5 file", size, reads["iod"], reads["hdf5"], 0.9)
 
 
 def small(bench):
