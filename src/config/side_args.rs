@@ -115,8 +115,12 @@ pub(crate) struct CopyArgs {
     pub(crate) libver: LibVer,
 
     /// Copy the elements of virtual datasets, instead of where they are
-    #[arg(short = 'L', long)]
+    #[arg(short = 'L', long, overrides_with = "no_dereference")]
     pub(crate) dereference: bool,
+
+    /// Keep virtual datasets as they are, as without -L
+    #[arg(short = 'P', long, overrides_with = "dereference")]
+    pub(crate) no_dereference: bool,
 
     /// Refer to the elements in the HDF5 file instead of copying them: DST is a container
     #[arg(short, long)]
@@ -173,6 +177,7 @@ impl CopyArgs {
             create: true,
             libver,
             dereference: false,
+            no_dereference: false,
             link: false,
             no_log: true,
             into_log: false,

@@ -504,7 +504,7 @@ impl Operations for ContainerFs {
         Done::of(|invalidate| {
             let file = self.files.get(handle)?;
             if let Some(holder) = &file.holder {
-                if holder.writes {
+                if holder.writer.is_some() {
                     self.files.finish(&holder.node, invalidate)?;
                 }
                 self.files.finish_elements(holder.id, false, invalidate)?;

@@ -235,7 +235,11 @@ def copies(t, options, folder, path, a):
             t.equal([tuple(s[1:3]) for s in f[name].virtual_sources()], mapped[name], f"{name}: sources as stored")
             t.check("own file" in name or np.array_equal(f[name][()], want[name]), f"{name}: a copy has the elements")
     t.equal(run(options, "diff", "-r", f"{copy}:/printf", f"{path}:/printf"), "", "no difference")
-    for flag in ("--dereference", "-L"):
+    # The last one of -L and -P counts.
+    run(options, "cp", "-r", "-LP", f"{path}:/rank", f"{folder}/again.h5:/", "--create")
+    with h5py.File(f"{folder}/again.h5") as f:
+        t.check(f["rank"].is_virtual, "-LP")
+    for flag in ("--dereference", "-L", "-PL"):
         shutil.rmtree(f"{folder}/other", ignore_errors=True)
         os.mkdir(f"{folder}/other")
         flat = f"{folder}/other/flat.h5"

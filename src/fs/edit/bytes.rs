@@ -36,18 +36,16 @@ impl ByteEditor {
         let end = self.padded_end(file);
         self.mounted.editor()?;
         let holder = file.holder.as_ref().ok_or(Errno(libc::EBADF))?;
-        let node = &holder.node;
-        let view = node.item.writable().filter(|view| self.mounted.changing && view.is_buffered());
-        let effects = match view {
-            Some(view) => {
-                if holder.bypasses && node.opens() > 1 {
-                    invalidate.pages.push((node.ino, ALL_PAGES));
-                }
-                self.write_buffered(view, node, offset, data, mode)?
-            }
-            None => self.write_guarded(holder, offset, data, mode)?,
+        let (node, view) = (&holder.node, holder.writer.ok_or(Errno(libc::EBADF))?);
+        let buffered = view.is_buffered();
+        if buffered && holder.bypasses && node.opens() > 1 {
+            invalidate.pages.push((node.ino, ALL_PAGES));
+        }
+        let effects = match buffered {
+            true => self.write_buffered(view, node, offset, data, mode)?,
+            false => self.write_guarded(view, holder, offset, data, mode)?,
         };
-        if view.is_none() && !mode.written_back {
+        if !buffered && !mode.written_back {
             let guard = PageGuard::of(node.clone());
             // Only this file is open, and cannot be mapped: no pages hold the old bytes, and a
             // later open reads the new ones.
@@ -65,11 +63,9 @@ impl ByteEditor {
         view.write(&cx, node, offset, data)
     }
 
-    fn write_guarded(&self, holder: &Holder, offset: u64, data: &[u8], mode: OpenMode) -> FsResult<Effects> {
+    fn write_guarded(&self, view: &dyn EditView, holder: &Holder, offset: u64, data: &[u8], mode: OpenMode) -> FsResult<Effects> {
         let node = &*holder.node;
         let call = WriteCall { file: holder.handle, offset, len: data.len() as u64, bypasses: holder.bypasses };
-        check_writable(&self.mounted, node)?;
-        let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
         let cx = self.mounted.context();
         // A page of a mapping holds elements besides those that were stored to it.
         let known = node.item.mapped_dataset().filter(|id| mode.written_back && self.mounted.has_unwritten_elements(*id));

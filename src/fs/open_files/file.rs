@@ -4,7 +4,7 @@ use super::ends::WrittenEnd;
 use crate::connector::ObjectId;
 use crate::fs::namespace::Node;
 use crate::fs::types::Handle;
-use crate::fs::views::Bytes;
+use crate::fs::views::{Bytes, EditView};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,8 +16,9 @@ pub struct Holder {
     pub node: Arc<Node>,
     /// The object that is held.
     pub id: Option<ObjectId>,
-    /// Opened for writing.
-    pub writes: bool,
+    /// How its bytes are changed, which opening it for writing decides; `None`: it was opened for
+    /// reading.
+    pub writer: Option<&'static dyn EditView>,
     /// Bypasses the page cache (FOPEN_DIRECT_IO).
     pub bypasses: bool,
     /// Where the bytes end that were written.

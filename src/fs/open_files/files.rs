@@ -83,7 +83,7 @@ impl OpenFiles {
             id.into_iter().for_each(|id| edit.hold(id));
             self.namespace.opened(node);
             let end = WrittenEnd::new(node);
-            holder = Some(Holder { handle, node: node.clone(), id, writes: mode.write, bypasses, end });
+            holder = Some(Holder { handle, node: node.clone(), id, writer: editable, bypasses, end });
         }
         self.files.write().insert(handle.0, Arc::new(OpenFile::new(bytes, state, holder)));
         // Pages of another state are dropped, should they have come after the kernel was notified
@@ -96,7 +96,7 @@ impl OpenFiles {
     /// `close` has returned, the file may still be open for the daemon.
     fn end_flushed_writers(&self, id: Option<ObjectId>, edit: &dyn Edit) {
         let (Some(id), Some(erase)) = (id.filter(|id| id.is_own()), edit.erase()) else { return };
-        let writes = |holder: &Holder| holder.writes && holder.id == Some(id);
+        let writes = |holder: &Holder| holder.writer.is_some() && holder.id == Some(id);
         if !self.files.read().values().any(|file| file.is_written() && file.holder.as_ref().is_some_and(writes)) {
             erase.writer_closed(id);
         }
@@ -141,8 +141,7 @@ impl OpenFiles {
         let file = self.files.write().remove(&handle.0);
         let Some(file) = file else { return };
         // A new file may lose its name.
-        let holder = file.holder.as_ref().filter(|holder| holder.writes);
-        let view = holder.and_then(|holder| Some((holder, holder.node.item.writable()?)));
+        let view = file.holder.as_ref().and_then(|holder| Some((holder, holder.writer?)));
         if view.is_some_and(|(holder, view)| view.unlinked_by_close(&self.mounted.context(), &*holder.node).is_some()) {
             let _names = self.namespace.lock_alone(&[]);
             return self.close(&file, invalidate);
@@ -155,20 +154,18 @@ impl OpenFiles {
     fn close(&self, file: &OpenFile, invalidate: &mut Invalidate) {
         let Some(holder) = &file.holder else { return };
         self.namespace.closed(&holder.node);
-        if holder.writes {
-            if let Some(view) = holder.node.item.writable() {
-                let cx = self.mounted.context();
-                self.namespace.save_listings(view.unlinked_by_close(&cx, &*holder.node));
-                let effects = view.close_writer(&cx, &*holder.node);
-                self.changes.record(effects, invalidate);
-            }
+        if let Some(view) = holder.writer {
+            let cx = self.mounted.context();
+            self.namespace.save_listings(view.unlinked_by_close(&cx, &*holder.node));
+            let effects = view.close_writer(&cx, &*holder.node);
+            self.changes.record(effects, invalidate);
             self.view_writers.leave(&holder.node);
         }
         if self.finish_elements(holder.id, true, invalidate).is_err() {
             tracing::warn!("{}: the bytes written make no elements: they stay as they were", escaped(&self.mounted.spec.file));
         }
         if let (Some(edit), Some(id)) = (self.mounted.connector.edit(), holder.id) {
-            if let Some(erase) = edit.erase().filter(|_| holder.writes) {
+            if let Some(erase) = edit.erase().filter(|_| holder.writer.is_some()) {
                 erase.writer_closed(id);
             }
             edit.release(id);
