@@ -64,6 +64,26 @@ fn a_commit_on_a_full_disk_stores_every_acknowledged_write() {
     }
 }
 
+/// Storage for what is in memory was reserved for bytes that go to their place at once.
+#[test]
+fn bytes_that_are_overwritten_in_place_need_no_storage() {
+    let file = empty();
+    let c = open(&file);
+    dataset(&c, r#"{"dtype": "u1", "shape": [4194304], "layout": "contiguous"}"#);
+    c.write(find(&c, b"d"), 0, &vec![1; 4 << 20]).unwrap();
+    c.close().unwrap();
+    // A driver that knows where storage ends.
+    let (before, plan) = (file.bytes().len(), Plan::new(0, 0, 0, Fault::Short));
+    let sparse = Arc::new(FaultyFile::new(file.clone(), plan));
+    let c = NativeConnector::writable_over(sparse, Box::new(MemoryJournal::default()), PathBuf::from("/"), options()).unwrap();
+    let id = find(&c, b"d");
+    (0..4).for_each(|n| c.write(id, n << 20, &vec![2; 1 << 20]).unwrap());
+    c.commit().unwrap();
+    let longer = file.bytes().len() - before;
+    assert!(longer < 256 << 10, "{longer} bytes");
+    assert!(bytes(&c, id).iter().all(|b| *b == 2));
+}
+
 /// Creates names until the disk is full, then removes all: a removal may itself make structures
 /// longer, as the list of free space of a heap of names.
 fn fill_and_empty(new: &NewFile, before: usize) {

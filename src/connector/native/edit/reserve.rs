@@ -60,15 +60,18 @@ impl Commits<'_> {
 }
 
 impl Access<'_> {
-    /// Ensures storage for removals, for all dirty chunks and staged records in memory, and for a
-    /// write of `len` bytes to them. Chunks in temporary files are not counted: few of their bytes
-    /// may be used.
+    /// Ensures storage for removals, and for all dirty chunks and staged records in memory; with
+    /// `len`, for a write of that many bytes to them, if there are any. Chunks in temporary files
+    /// are not counted: few of their bytes may be used.
     pub(super) fn reserve_unstored(&self, len: Option<u64>) -> Result<()> {
         let next = len.map_or(0, |len| len.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY_PER_WRITE));
         let longer = |bytes: u64| bytes.saturating_add(bytes / LONGER_PART);
         let chunks = self.connector.options.environment.dirty.bytes();
         let log = self.written_log();
         let staged = log.as_ref().map_or(0, |log| log.staged_bytes());
+        if len.is_some() && chunks == 0 && staged == 0 && log.is_none() {
+            return Ok(());
+        }
         let store = &self.connector.file(0)?.store;
         let transaction = store.transaction()?;
         let failed = |e| Error::io("reserve storage", Address::UNDEF, &e);
