@@ -193,33 +193,33 @@ impl Objects {
         Error::refused(libc::EIO, reason)
     }
 
-    /// True if [`Objects::fill`] is for extents of packs.
-    pub fn fills(&self) -> bool {
-        self.cache.is_none() && self.store.is_near()
+    /// True if the bytes of an extent are better read to the buffer of a reader, by
+    /// [`Objects::fill`], than several extents by one request, and kept.
+    pub fn is_at_hand(&self, extent: &Extent) -> bool {
+        self.cache.is_none() && self.store.is_near() && extent.original().is_none()
     }
 
-    /// Fills `buf` with the bytes of an extent of its length; false, and nothing is done: there is
-    /// no shorter way to them than [`Objects::read_many`]. Errors: another checksum.
-    pub fn fill(&self, extent: &Extent, buf: &mut [u8]) -> Result<bool> {
-        if !self.fills() || extent.original().is_some() {
-            return Ok(false);
-        }
-        let name = keys::pack_name(extent.session, extent.pack);
-        match self.store.fill(&name, extent.offset, buf) {
-            Ok(true) if !extent.is_of(buf) => Err(self.damaged(extent)),
-            Err(e) if is_absent(&e) => Err(self.collected(&name)),
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(self.damaged(extent)),
-            filled => filled.map_err(failed("read a pack", extent.offset)),
-        }
+    /// Fills `buf`, which is as long as the extent. Errors: another checksum.
+    pub fn fill(&self, extent: &Extent, buf: &mut [u8]) -> Result<()> {
+        self.read_part(extent, 0, buf)?;
+        if extent.is_of(buf) { Ok(()) } else { Err(self.damaged(extent)) }
     }
 
     /// Fills `buf` from `from` within an extent. The checksum is not verified.
     pub fn read_part(&self, extent: &Extent, from: u64, buf: &mut [u8]) -> Result<()> {
-        let len = u32::try_from(buf.len()).map_err(|_| self.damaged(extent))?;
-        let part = Extent { offset: extent.offset.saturating_add(from), len, ..*extent };
-        let bytes = self.fetch(&[&part])?.pop().filter(|bytes| bytes.len() == buf.len());
-        buf.copy_from_slice(&bytes.ok_or_else(|| self.damaged(extent))?);
-        Ok(())
+        let offset = extent.offset.saturating_add(from);
+        if extent.original().is_some() {
+            let len = u32::try_from(buf.len()).map_err(|_| self.damaged(extent))?;
+            let bytes = self.fetch(&[&Extent { offset, len, ..*extent }])?.pop().filter(|bytes| bytes.len() == buf.len());
+            buf.copy_from_slice(&bytes.ok_or_else(|| self.damaged(extent))?);
+            return Ok(());
+        }
+        let name = keys::pack_name(extent.session, extent.pack);
+        self.store.fill(&name, offset, buf).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => self.damaged(extent),
+            _ if is_absent(&e) => self.collected(&name),
+            _ => failed("read a pack", offset)(e),
+        })
     }
 
     /// The bytes of a value.

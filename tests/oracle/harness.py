@@ -83,7 +83,7 @@ def foreground(binary, file, point, *options):
 
 
 def released(mount):
-    """Waits until no file is open for the daemon of `mount`: the kernel tells of them after `close` has returned."""
+    """Waits until no file is open for the daemon of `mount`: it hears of a close after the program that closed."""
     end = time.monotonic() + 10
     while not re.search(rb"^open_files 0$", read(f"{mount}/.h5dir/status"), re.M):
         assert time.monotonic() < end, "descriptors stay open"

@@ -13,6 +13,7 @@ use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::iod::{Cell, Data, Extent};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows of chunks in one slice of a request.
@@ -51,11 +52,7 @@ impl ChunkReader {
 
     /// Fetches the chunks of a dataset with bytes in `range` that are in no cache, by threads.
     /// False: enough threads do that already.
-    pub(super) fn fetch_ahead(self: &Arc<Self>, state: &State, d: &Arc<Dataset>, range: std::ops::Range<u64>) -> Result<bool> {
-        if d.pipeline.is_empty() && d.grid.chunk_bytes() <= FILLED_BYTES_MAX && self.container.fills() {
-            // The kernel reads packs ahead.
-            return Ok(true);
-        }
+    pub(super) fn fetch_ahead(self: &Arc<Self>, state: &State, d: &Arc<Dataset>, range: Range<u64>) -> Result<bool> {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(slice_bytes(d));
         let mut missing = Vec::new();
         for chunk in d.grid.pieces(range.start, len) {
@@ -63,6 +60,8 @@ impl ChunkReader {
             if let Data::Extent(extent) = &cell.data
                 && !self.is_large(d, &cell)
                 && !self.env.cache.contains(chunk_key(d, extent))
+                // The kernel reads packs ahead.
+                && (u64::from(extent.len) > FILLED_BYTES_MAX || self.place_of_whole(d, extent, &chunk).is_none())
             {
                 missing.push(cell);
             }
@@ -130,16 +129,23 @@ impl ChunkReader {
         Ok(n)
     }
 
-    /// Reads a chunk that is stored as `buf` has it, and is in no cache, from the store to `buf`;
-    /// false: it is another, or the store must be asked for several at once.
+    /// Where a request has all bytes of a chunk of `d` in one piece, if they can be read to that
+    /// place as they are stored.
+    fn place_of_whole(&self, d: &Dataset, extent: &Extent, chunk: &ChunkPieces) -> Option<Range<usize>> {
+        let [piece] = chunk.pieces.as_slice() else { return None };
+        let bytes = d.grid.chunk_bytes();
+        let whole = piece.rows == 1 && piece.len as u64 == bytes && u64::from(extent.len) == bytes;
+        let stored_so = d.pipeline.is_empty() && !d.knows_defined() && self.container.is_at_hand(extent);
+        (whole && stored_so).then(|| piece.in_buffer..piece.in_buffer.saturating_add(piece.len))
+    }
+
+    /// Reads a chunk from the store to `buf`. False, and nothing is done: it is in the cache, or
+    /// only parts of it are read, or its stored form is another one.
     fn fill_whole(&self, d: &Dataset, source: &Source, chunk: &ChunkPieces, buf: &mut [u8]) -> Result<bool> {
-        let (Some(extent), [piece]) = (source.extent(), chunk.pieces.as_slice()) else { return Ok(false) };
-        let whole = piece.rows == 1 && piece.len as u64 == d.grid.chunk_bytes() && u64::from(extent.len) == d.grid.chunk_bytes();
-        if !whole || !d.pipeline.is_empty() || d.knows_defined() || self.env.cache.contains(chunk_key(d, extent)) {
-            return Ok(false);
-        }
-        let end = piece.in_buffer.saturating_add(piece.len);
-        buf.get_mut(piece.in_buffer..end).map_or(Ok(false), |target| self.container.fill(extent, target))
+        let Some(extent) = source.extent() else { return Ok(false) };
+        let place = self.place_of_whole(d, extent, chunk).filter(|_| !self.env.cache.contains(chunk_key(d, extent)));
+        let Some(target) = place.and_then(|place| buf.get_mut(place)) else { return Ok(false) };
+        self.container.fill(extent, target).map(|()| true)
     }
 
     /// Fills `buf` with the bytes of a dataset from `offset`, all of which it has.

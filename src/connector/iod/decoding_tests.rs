@@ -12,7 +12,7 @@ use crate::iod::{Cell, Container, Data, Extent, PackWriter, Ranges, keys};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const STRING: &str = r#"{"class":"H5T_STRING","charSet":"H5T_CSET_UTF8","strPad":"H5T_STR_NULLTERM","length":"H5T_VARIABLE"}"#;
 /// Decoded bytes of a large chunk: the caches of these tests have 1 MiB.
@@ -87,6 +87,13 @@ fn whole_chunks_of_a_folder_are_read_without_the_cache() {
     let damaged = read(&c, id, CHUNK as u64, CHUNK).unwrap_err().to_string();
     assert!(damaged.contains("have another checksum"), "{damaged}");
     assert_eq!(read(&c, id, 2 * CHUNK as u64, CHUNK).unwrap(), data[2 * CHUNK..]);
+    // No file has bytes there.
+    let mut next = c.states.next();
+    let far = Extent { offset: u64::MAX - 9, ..extent(2) };
+    next.change(d.chunk_key(1), Body::Cell(Cell { mask: 0, data: Data::Extent(far) }), Ranges::whole());
+    drop(next);
+    let past = read(&c, id, CHUNK as u64, CHUNK).unwrap_err().to_string();
+    assert!(past.contains("have another checksum"), "{past}");
     file.set_len(extent(2).offset + 5).unwrap();
     let short = read(&c, id, 2 * CHUNK as u64, CHUNK).unwrap_err().to_string();
     assert!(short.contains("have another checksum"), "{short}");
@@ -94,6 +101,32 @@ fn whole_chunks_of_a_folder_are_read_without_the_cache() {
     let gone = open_in(local(), None).unwrap();
     let gone = read(&gone, id, 2 * CHUNK as u64, CHUNK).unwrap_err().to_string();
     assert!(gone.contains("garbage collection"), "{gone}");
+}
+
+/// Rows of a dataset have parts of its chunks: a reader of rows finds the next chunks in the cache.
+#[test]
+fn tiles_of_a_folder_are_read_ahead() {
+    let folder = tempfile::tempdir().unwrap();
+    let local = || Arc::new(LocalStore::open(folder.path()).unwrap());
+    Container::create(local(), root_entries()).unwrap();
+    let c = open_in(local(), None).unwrap();
+    let tiles = Some(ChunksSpec::Dims(vec![256, 256]));
+    let id = c.create_dataset(c.root(), b"d", &DatasetSpec { chunks: tiles, ..spec("u1", &[512, 512]) }).unwrap();
+    c.write(id, 0, &vec![7; 512 * 512]).unwrap();
+    c.close().unwrap();
+    let c = open_in(local(), None).unwrap();
+    let state = c.states.shown();
+    let d = c.dataset_of(&state, id.serial()).unwrap();
+    assert_eq!(c.content(id, Form::Main).unwrap().read_ahead(0, 0), 512 * 512);
+    let is_cached = |n: u64| match state.get(&d.chunk_key(n)).unwrap().unwrap().data {
+        Data::Extent(extent) => c.env.cache.contains(chunk_key(&d, &extent)),
+        Data::Inline(_) => panic!("inline"),
+    };
+    let end = Instant::now() + Duration::from_secs(10);
+    while !(0..4).all(is_cached) {
+        assert!(Instant::now() < end, "tiles are not read ahead");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -217,11 +217,15 @@ impl ObjectStore for LocalStore {
         Ok(bytes)
     }
 
-    fn fill(&self, key: &str, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+    fn fill(&self, key: &str, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         waiting::may_wait();
+        // pread(2) takes no offset that no file has.
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         self.file(key)?.read_exact_at(buf, offset)?;
         self.count(buf.len(), 0);
-        Ok(true)
+        Ok(())
     }
 
     fn get_several(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {

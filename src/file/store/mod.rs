@@ -42,10 +42,13 @@ pub trait ObjectStore: Send + Sync {
         by_one_get(ranges, &|range| self.get(key, range))
     }
 
-    /// Fills `buf` with the bytes of an object from `offset`; false, and nothing is done: the store
-    /// has no shorter way to them than [`ObjectStore::get`].
-    fn fill(&self, _key: &str, _offset: u64, _buf: &mut [u8]) -> io::Result<bool> {
-        Ok(false)
+    /// Fills `buf` with the bytes of an object from `offset`. Errors: `UnexpectedEof` if the object
+    /// ends before.
+    fn fill(&self, key: &str, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let range = offset..offset.saturating_add(buf.len() as u64);
+        let bytes = self.get_several(key, &[range])?.pop().filter(|bytes| bytes.len() == buf.len());
+        buf.copy_from_slice(&bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
     }
 
     /// Stores an object; one with the same key is replaced. Durable at the latest when the next
