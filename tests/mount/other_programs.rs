@@ -177,16 +177,10 @@ fn files_are_removed_on_a_disk_that_is_full_when_it_is_mounted() {
     assert_eq!(h5py(&file, "r", "print([n in f for n in ('new', 'r1', 'r2', 'r3', 'r4')])"), "[True, False, False, False, True]\n");
 }
 
-#[test]
-fn a_file_on_read_only_media_is_shown_also_after_an_interrupted_commit() {
-    let place = Place::new();
-    let media = place.dir().join("media");
-    let tmpfs = Tmpfs::new(&media);
-    let file = copy_fixture("links", &media);
-    let whole = std::fs::read(&file).unwrap();
-    let interrupted = media.join("interrupted.h5");
-    // Every other sector is still to be written.
-    let (settled, mut records, mut torn) = (whole[..512].to_vec(), Vec::new(), whole.clone());
+/// Makes `path` the file `whole` amid a commit: it is marked, every other sector is still to be written, and the journal is beside
+/// it. Returns its bytes.
+fn leave_interrupted(whole: &[u8], path: &Path) -> Vec<u8> {
+    let (settled, mut records, mut torn) = (whole[..512].to_vec(), Vec::new(), whole.to_vec());
     torn.resize(whole.len().next_multiple_of(512), 0);
     for at in (512..torn.len()).step_by(1024) {
         records.push((at as u64, torn[at..at + 512].to_vec()));
@@ -196,10 +190,47 @@ fn a_file_on_read_only_media_is_shown_also_after_an_interrupted_commit() {
     let mut marked = settled.clone();
     marked[..superblock.len()].copy_from_slice(&superblock);
     torn[..512].copy_from_slice(&marked);
-    std::fs::write(&interrupted, &torn).unwrap();
+    std::fs::write(path, &torn).unwrap();
     let owner = Identity { device: 0, inode: 0 };
     let journal = Journal { owner, nonce: 5, root: 0, marked, settled, records, free_record: None };
-    std::fs::write(media.join("interrupted.h5.h5dir-journal"), journal.encode()).unwrap();
+    std::fs::write(format!("{}.h5dir-journal", path.display()), journal.encode()).unwrap();
+    torn
+}
+
+/// Regression: a source of a virtual dataset, or the file of an external link, was read amid its commit: old and new bytes.
+#[test]
+fn other_files_are_shown_as_after_an_interrupted_commit() {
+    let folder = Place::new();
+    let (file, other) = (folder.dir().join("f.h5"), folder.dir().join("other.h5"));
+    h5py(&other, "w", "import numpy; f['x'] = numpy.arange(2000, dtype='<i4')");
+    h5py(
+        &file,
+        "w",
+        "layout = h5py.VirtualLayout((2000,), '<i4'); layout[:] = h5py.VirtualSource('other.h5', 'x', (2000,))
+    f.create_virtual_dataset('v', layout); f['link'] = h5py.ExternalLink('other.h5', '/x')",
+    );
+    let torn = leave_interrupted(&std::fs::read(&other).unwrap(), &other);
+    let want: Vec<u8> = (0..2000i32).flat_map(i32::to_le_bytes).collect();
+    let mount = Mount::start(Place::new(), &file, &["--external"]);
+    assert!(mount.read("v") == want && mount.read("link") == want);
+    assert!(std::fs::read(&other).unwrap() == torn);
+    drop(mount);
+    std::fs::remove_file(folder.dir().join("other.h5.h5dir-journal")).unwrap();
+    let mount = Mount::start(Place::new(), &file, &["--external"]);
+    for name in ["v", "link"] {
+        assert!(std::fs::read(mount.path(name)).is_err(), "{name}");
+    }
+    assert!(mount.log().contains("an interrupted commit awaits its journal"), "{}", mount.log());
+}
+
+#[test]
+fn a_file_on_read_only_media_is_shown_also_after_an_interrupted_commit() {
+    let place = Place::new();
+    let media = place.dir().join("media");
+    let tmpfs = Tmpfs::new(&media);
+    let file = copy_fixture("links", &media);
+    let interrupted = media.join("interrupted.h5");
+    let torn = leave_interrupted(&std::fs::read(&file).unwrap(), &interrupted);
     tmpfs.freeze();
     let (first, second) = (Place::new(), Place::new());
     let first = Mount::start(first, &file, &["--check-interval=0.1"]);

@@ -127,13 +127,16 @@ impl Neighbours {
     }
 
     /// `file`, opened as `name` of `directory`, as it is after an interrupted commit. Writes
-    /// nothing. `None`: there is none.
-    fn committed(&self, file: PosixFile, directory: &Path, name: &OsStr) -> Option<Arc<dyn FileDriver>> {
-        let host = host_beneath(self.root.as_ref()?, directory, name).ok()?;
-        if file.status().ok()?.identity != host.identity() {
-            return None;
+    /// nothing. Errors: its journal is not there, or is not to be used.
+    fn committed(&self, file: PosixFile, directory: &Path, name: &OsStr) -> Result<Arc<dyn FileDriver>> {
+        let failed = |e| Error::io("open", Address(0), &e);
+        let identity = file.status().map_err(failed)?.identity;
+        let host = self.root.as_ref().and_then(|root| host_beneath(root, directory, name).ok());
+        match host.filter(|host| host.identity() == identity) {
+            Some(host) => recover::committed(file, &host),
+            // Another file has its name.
+            None => recover::committed_without_journal(file),
         }
-        recover::committed(file, &host).ok()
     }
 
     /// The file `identity` is one of the container, and no raw file that may be written.
@@ -293,15 +296,9 @@ impl NativeConnector {
     /// Opens `driver`, which is `name` of `directory`, as a file beside the mounted one: as it is
     /// after a commit that was interrupted.
     pub(super) fn open_beside(&self, driver: PosixFile, directory: PathBuf, name: &OsStr) -> Result<HdfFile> {
-        let again = driver.again().map_err(|e| Error::io("open", Address(0), &e))?;
         let writers = self.options.neighbours.writers_beside(&driver)?;
-        let opened = HdfFile::open(Arc::new(driver), 0, directory.clone()).or_else(|e| {
-            match self.options.neighbours.committed(again, &directory, name) {
-                Some(committed) => HdfFile::open(committed, 0, directory),
-                None => Err(e),
-            }
-        });
-        Ok(opened?.named(name).beside(writers))
+        let committed = self.options.neighbours.committed(driver, &directory, name)?;
+        Ok(HdfFile::open(committed, 0, directory)?.named(name).beside(writers))
     }
 
     /// Errors: `EACCES`, a new dataset in `file` may not have its elements there.

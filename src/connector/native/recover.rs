@@ -5,6 +5,7 @@ use crate::base::{Address, Error, Result};
 use crate::file::host_file::HostFile;
 use crate::file::journal_path::JournalPath;
 use crate::file::lock_holder;
+use crate::file::memory::MemoryJournal;
 use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, JournalPlace, WriteDriver};
 use crate::format::superblock::{IN_USE, Superblock};
@@ -216,6 +217,12 @@ pub fn committed(file: PosixFile, host: &HostFile) -> Result<Arc<dyn FileDriver>
     let place = JournalPath::of(&file, host).map_err(|e| Error::io("open", Address(0), &e))?;
     let file: Arc<dyn FileDriver> = Arc::new(file);
     Ok(recovery::committed(file.clone(), &place)?.unwrap_or(file))
+}
+
+/// `file`, which has no name by which a journal could be found. Error: it needs a journal.
+pub fn committed_without_journal(file: PosixFile) -> Result<Arc<dyn FileDriver>> {
+    let file: Arc<dyn FileDriver> = Arc::new(file);
+    Ok(recovery::committed(file.clone(), &MemoryJournal::default())?.unwrap_or(file))
 }
 
 /// The file `host` as it is after an interrupted commit, which is logged.
