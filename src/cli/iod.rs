@@ -80,7 +80,7 @@ fn collect(args: &IodGcArgs) -> Result<(), Failure> {
     };
     let grace = args.grace.0.as_secs();
     if grace == 0 && !args.dry_run {
-        tracing::warn!("--grace 0 is for tests: mounts without a pin may lose the version that they show");
+        tracing::warn!("--grace 0: mounts without a pin may lose the version that they show");
     }
     let done = open::collect(located, &Collection { keep, grace, dry_run: args.dry_run });
     let done = done.map_err(|e| Failure::open("collect the garbage of", &e))?;

@@ -117,7 +117,7 @@ pub(crate) struct IodGcArgs {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) keep_versions: Option<u64>,
 
-    /// Seconds between publishing what goes, and deleting it by a later run; 0 is for tests
+    /// Seconds between publishing what goes, and deleting it by a later run; 0: at once
     #[arg(long, value_name = "SECONDS", default_value = "86400")]
     pub(crate) grace: super::value::Seconds,
 

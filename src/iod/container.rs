@@ -117,6 +117,14 @@ impl Container {
         Ok(Container::of(objects, descriptor))
     }
 
+    /// [`Container::open`], to collect garbage, which may take the last room of a folder.
+    pub fn open_to_collect(store: Arc<dyn ObjectStore>) -> Result<Container> {
+        let bytes = store.get(keys::DESCRIPTOR, 0..DESCRIPTOR_MAX_BYTES).map_err(failed("open", 0))?;
+        let mut objects = Objects::new(store, Rules::default());
+        objects.take_all_room();
+        Ok(Container::of(objects, Descriptor::decode(&bytes)?))
+    }
+
     /// The same container for another session, with the same store and caches and a pin of its own.
     pub fn beside(&self) -> Container {
         let (objects, descriptor) = (self.objects.clone(), self.descriptor);
@@ -213,7 +221,7 @@ impl Container {
         let (name, bytes) = (keys::record_name(record.version), record.encode());
         let mut attempts = Attempts::default();
         for attempt in 1..=ATTEMPTS {
-            let created = self.store().create(&name, &bytes);
+            let created = self.put_record(&name, &bytes);
             if let Ok(true) = created {
                 return Ok(Outcome::Committed(record::hash(&bytes)));
             }

@@ -15,6 +15,7 @@
 //! check       reading past damage                     turns      when rivals commit
 //! compare     what differs in two trees              subtree    checked descent of trees
 //! rules       rules of the protocol                  limits     bounds of what is read
+//! room        room left on a file system
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
@@ -42,6 +43,7 @@ pub mod pin;
 pub mod range;
 pub mod ranges;
 pub mod record;
+mod room;
 pub mod rules;
 mod sealed;
 pub mod session;

@@ -5,6 +5,7 @@ use super::keys;
 use super::limits::{BATCH_BYTES_MAX, DELTA_BYTES_MAX, NODE_BYTES_MAX, VALUE_BYTES_MAX, check_extent, check_len, value_max};
 use super::node::Node;
 use super::originals::{self, OriginalFiles, Originals};
+use super::room;
 use super::rules::Rules;
 use crate::base::locks::Mutex;
 use crate::base::request_error::{is_absent, is_transient};
@@ -32,6 +33,8 @@ pub struct Objects {
     is_reported: AtomicBool,
     originals: Originals,
     rules: Rules,
+    /// Takes the room that others leave.
+    takes_all_room: bool,
 }
 
 struct Nodes {
@@ -54,6 +57,7 @@ impl Objects {
             is_reported: AtomicBool::new(false),
             originals: Originals::default(),
             rules,
+            takes_all_room: false,
         }
     }
 
@@ -261,7 +265,30 @@ impl Objects {
 
     pub(super) fn put_pack(&self, session: u64, pack: u32, bytes: &[u8]) -> Result<()> {
         let name = keys::pack_name(session, pack);
-        self.again("write a pack", || self.store.put(&name, bytes))
+        self.again("write a pack", || {
+            if !self.takes_all_room {
+                room::for_pack(&*self.store, bytes.len())?;
+            }
+            self.store.put(&name, bytes)
+        })
+    }
+
+    /// Creates the record `name`; false: another one has its name.
+    pub(super) fn put_record(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+        if !self.takes_all_room {
+            room::for_record(&*self.store, bytes.len())?;
+        }
+        self.store.create(name, bytes)
+    }
+
+    /// Takes the room that others leave, from now on.
+    pub(super) fn take_all_room(&mut self) {
+        self.takes_all_room = true;
+    }
+
+    /// Errors: `ENOSPC`, without the room that others leave.
+    pub(super) fn has_room(&self) -> Result<()> {
+        room::for_pack(&*self.store, 0).map_err(failed("write a pack", 0))
     }
 
     /// Deletes a pack that nothing refers to.

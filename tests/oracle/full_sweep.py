@@ -262,6 +262,42 @@ def removed(t, binary, place, label, seed, layout):
     t.equal(subprocess.run([binary, "check", "--data", path], capture_output=True, stdin=subprocess.DEVNULL).returncode, 0, f"{label}: check")
 
 
+def collected(t, binary, place, label, seed):
+    """Old versions of a container fill its file system, also by removals; garbage collection frees them, and its mount goes on."""
+    container, rnd = f"iod:{place}/store", random.Random(seed)
+    subprocess.run([binary, "create", container], check=True, stdin=subprocess.DEVNULL)
+    with mounted(binary, container) as (daemon, point):
+        kept = rnd.randbytes(40000)
+        works(t, f"{point}/kept", kept, f"{label}: the first file")
+        refused = 0
+        for _ in range(3000):
+            # Small records go on after packs are refused, up to the room of garbage collection.
+            try:
+                if rnd.random() < 0.5:
+                    put_new(f"{point}/new", rnd.randbytes(rnd.choice([100, 50000])))
+                else:
+                    os.setxattr(f"{point}/kept", "user.n", b"%d" % rnd.randrange(1000))
+                    sync(point, raised)
+            except OSError as e:
+                t.check(e.errno in FULL, f"{label}: {e}")
+                refused += 1
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{point}/new")
+            if refused > 40:
+                break
+        t.check(refused > 40, f"{label}: the file system is full")
+        free = os.statvfs(place).f_bavail
+        done = subprocess.run([binary, "iod", "gc", "--grace=0", "--keep-versions=1", container], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        t.check(done.returncode == 0, f"{label}: gc on a full file system: {done.stderr[-300:]}")
+        t.check(os.statvfs(place).f_bavail > free, f"{label}: gc makes room: {done.stdout}")
+        sync(point, lambda e: t.check(False, f"{label}: committing after gc: {e}"))
+        works(t, f"{point}/again", b"more " * 10000, f"{label}: writing after gc")
+        with open(f"{point}/kept", "rb") as f:
+            t.check(f.read() == kept, f"{label}: bytes of the first file")
+        t.equal(killed_or_unmounted(binary, daemon, point, False), 0, f"{label}: exit status")
+    t.equal(subprocess.run([binary, "check", "--data", container], capture_output=True, stdin=subprocess.DEVNULL).returncode, 0, f"{label}: check")
+
+
 def put(path, data, at):
     """Writes elements and syncs; the error's number, or 0."""
     try:
@@ -283,6 +319,20 @@ def works(t, path, data, what):
             os.fsync(f.fileno())
     except OSError as e:
         t.check(False, f"{what}: {e}")
+
+
+def put_new(path, data):
+    """Writes a file and syncs it."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        os.write(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def raised(e):
+    raise e
 
 
 def sync(path, failed=lambda e: None):
@@ -312,6 +362,8 @@ def main():
         t.finish()
     for number in range(ROUNDS):
         one_round(t, options.bin, f"round {number}", options.seed + number, filled)
+    for seed in range(4):
+        one_round(t, options.bin, f"container {seed}", seed, collected)
     for seed in (0, 1):
         one_round(t, options.bin, f"hole {seed}", seed, sparse)
     for layout, size in itertools.product(LAYOUTS, (2, 5)):

@@ -169,7 +169,10 @@ impl IodConnector {
         }
         let done = self.try_commit(state);
         match &done {
-            Err(e) if is_full(e) => self.free_unused_packs(state),
+            Err(e) if is_full(e) => {
+                self.free_unused_packs(state);
+                self.move_pin(state);
+            }
             Err(e) if !is_retried(e) => state.failed = Some(e.to_string()),
             _ => {}
         }

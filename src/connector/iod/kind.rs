@@ -258,7 +258,7 @@ impl Located for LocatedStore {
     }
 
     fn collect(self: Box<Self>, options: &OpenOptions, collection: &Collection) -> std::result::Result<Collected, OpenError> {
-        let container = Container::open(self.store).map_err(engine(&options.target))?;
+        let container = Container::open_to_collect(self.store).map_err(engine(&options.target))?;
         gc::run(&container, collection).map_err(engine(&options.target))
     }
 }

@@ -45,6 +45,16 @@ impl IodConnector {
         }
     }
 
+    /// Pins the version that the changes are based on now: garbage collection may make room by
+    /// deleting those before it.
+    pub(super) fn move_pin(&self, state: &State) {
+        if self.renewing.lock().is_some()
+            && let Err(e) = self.container.pin(state.snapshot.pinned(), state.session.as_deref())
+        {
+            tracing::debug!("the pin of an older version than {} stays: {e}", state.snapshot.version());
+        }
+    }
+
     /// Removes the pin.
     pub(super) fn release_pin(&self) {
         // That of a peer may be there although the peer did not join.

@@ -32,8 +32,6 @@ const FILE_MODE: u32 = 0o444;
 const TEMPORARY: &str = ".tmp-";
 /// Files that `put` leaves unsynced, at most.
 const UNSYNCED_MAX: usize = 64;
-/// Bytes that `put` leaves free, for what is created.
-const LEFT_FREE: u64 = 256 << 10;
 /// Open files that are kept.
 const KEPT_FILES: usize = 64;
 
@@ -233,9 +231,6 @@ impl ObjectStore for LocalStore {
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
-        if self.space().is_some_and(|(_, free)| free < LEFT_FREE.saturating_add(bytes.len() as u64)) {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        }
         let (folder, name) = self.place(key, true)?;
         let (temporary, file) = self.write_temporary(&folder, bytes, false)?;
         // The commit has less to wait for.

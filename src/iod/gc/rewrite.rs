@@ -25,7 +25,11 @@ impl Run<'_> {
         }
         let before = (self.state.lengths.len(), self.state.rewritten.len());
         self.measure()?;
-        let sparse = self.sparse();
+        let mut sparse = self.sparse();
+        if !sparse.is_empty() && self.container.has_room().is_err() {
+            self.note("packs of which less than half is needed stay as they are: the file system is nearly full".into());
+            sparse.clear();
+        }
         if !sparse.is_empty() {
             self.report.rewritten = sparse.len() as u64;
             self.move_values(&sparse)?;
