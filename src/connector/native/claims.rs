@@ -242,7 +242,7 @@ impl<'a> Walk<'a> {
             Err(e) => self.note(None, Err(e)),
         }
         self.reach(self.source.file.root);
-        while let Some(address) = self.pending.pop().filter(|_| !self.is_exhausted) {
+        while let Some(address) = self.pending.pop().filter(|_| !self.is_exhausted && !self.claims.is_full()) {
             self.read_ahead(address);
             match self.records.remove(&address).flatten().filter(|record| self.has_room_for(record)) {
                 Some(record) => self.take(address, record),

@@ -43,6 +43,7 @@ mod space;
 #[cfg(test)]
 pub mod tests;
 pub mod traverse;
+mod type_uses;
 pub mod variable;
 pub mod virtual_;
 

@@ -12,7 +12,8 @@
 //!
 //! A shared message (of the file-wide table) becomes a message of its own when it is changed;
 //! [`crate::structures::shared_messages::edit`] describes the effect on the table. An attribute
-//! with a committed datatype counts as a link to the datatype.
+//! with a committed datatype counts as a link to the datatype. The caller deletes a datatype whose
+//! last link it was.
 
 use super::dense::{self, DenseAttribute};
 use super::dense_edit;
@@ -504,7 +505,10 @@ impl Types {
                 continue;
             }
             let mut header = HeaderEdit::load(store, address)?;
-            header.add_links(change)?;
+            // Not every writer counts what uses a datatype.
+            if change > 0 || header.links() > 0 {
+                header.add_links(change)?;
+            }
             types.others.push(header);
         }
         Ok(types)
@@ -515,16 +519,7 @@ impl Types {
         if self.own != 0 {
             own.add_links(self.own)?;
         }
-        for header in self.others {
-            // Deletes a datatype without links, unless it has attributes of its own.
-            let attributes = header.find(kind::ATTRIBUTE).or(header.find(kind::ATTRIBUTE_INFO)).is_some();
-            if header.links() == 0 && !attributes {
-                HeaderEdit::delete(store, header.address())?;
-            } else {
-                header.write(store)?;
-            }
-        }
-        Ok(())
+        self.others.into_iter().try_for_each(|header| header.write(store))
     }
 }
 

@@ -55,7 +55,7 @@ impl AttributeChange<'_> {
             }
         };
         attributes_edit::set(&store, id.address, name, &body, now())?;
-        self.free_held(&held)?;
+        self.free_held(id, &held)?;
         self.change.changed(id);
         Ok(())
     }
@@ -103,7 +103,7 @@ impl AttributeChange<'_> {
                 put(&store, id, version, name, &value)?;
             }
         }
-        self.free_held(&held)?;
+        self.free_held(id, &held)?;
         self.change.changed(id);
         Ok(())
     }
@@ -123,7 +123,7 @@ impl AttributeChange<'_> {
         if !attributes_edit::rename(&store, id.address, from, to, now()).map_err(too_large)? {
             return Err(Error::refused(libc::ENOENT, "there is no such attribute"));
         }
-        self.free_held(&held)?;
+        self.free_held(id, &held)?;
         self.change.changed(id);
         Ok(())
     }
@@ -136,7 +136,7 @@ impl AttributeChange<'_> {
         if !attributes_edit::remove(&store, id.address, name, now())? {
             return Err(Error::refused(libc::ENODATA, "there is no such attribute"));
         }
-        self.free_held(&held)?;
+        self.free_held(id, &held)?;
         self.change.changed(id);
         Ok(())
     }

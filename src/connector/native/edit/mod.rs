@@ -80,6 +80,8 @@ mod swmr_tests;
 mod through;
 #[cfg(test)]
 mod times_tests;
+#[cfg(test)]
+mod type_uses_tests;
 mod write_across;
 mod write_errors;
 #[cfg(test)]
@@ -137,6 +139,8 @@ pub struct Editing {
     unshaped_failed: AtomicBool,
     /// The compaction of the log that continues when the container is idle.
     compaction: log_compact::IdleCompaction,
+    /// True if the file counts the uses of its named datatypes; unknown before one would go.
+    counts_types: OnceLock<bool>,
     /// Sources that were written through virtual datasets.
     written_through: through::WrittenThrough,
     /// Other files that are written through virtual datasets.

@@ -78,6 +78,9 @@ impl AttributeChange<'_> {
             let body = encode_attribute(version, name, &body, true, &space, &stored.data)?;
             // Changes the counts of both datatypes.
             attributes_edit::set(&store, id.address, name, &body, now())?;
+            if let Some(address) = old {
+                self.change.objects().drop_unlinked_datatype(ObjectId { address, ..id })?;
+            }
         } else {
             let d = self.change.dataset(id)?;
             if awaits_datatype(datatype.as_ref(), &d.datatype) {

@@ -1,5 +1,6 @@
 //! Creating objects, and giving, moving and taking away names.
 
+use super::super::type_uses;
 use super::attributes::Values;
 use super::change_parts::{NameChange, ObjectChange};
 use super::errors::is_of_object;
@@ -377,7 +378,7 @@ impl ObjectChange<'_> {
     /// Removes one name from the count. Deletes an object without names, or records it until it is
     /// not held.
     fn lost_a_name(&self, id: ObjectId) -> Result<Option<ObjectId>> {
-        if self.count(id, -1)? > 0 {
+        if self.count(id, -1)? > 0 || self.kind(id)? == ObjectKind::Datatype && self.is_kept(id)? {
             return Ok(None);
         }
         if self.change.editing.objects.is_held(id) {
@@ -444,6 +445,14 @@ impl ObjectChange<'_> {
         if !counted || self.kind(id).ok() != Some(ObjectKind::Datatype) || self.count(id, -1)? > 0 {
             return Ok(false);
         }
+        self.is_unused(id)
+    }
+
+    /// True if a committed datatype without links must go now.
+    fn is_unused(&self, id: ObjectId) -> Result<bool> {
+        if self.is_kept(id)? {
+            return Ok(false);
+        }
         let held = self.change.editing.objects.is_held(id);
         if held {
             self.change.editing.objects.use_object(id, |usage| usage.is_nameless = true);
@@ -451,7 +460,25 @@ impl ObjectChange<'_> {
         Ok(!held)
     }
 
-    /// The same; it is deleted then.
+    /// True if a committed datatype without links stays, with a count of 1: the file does not count
+    /// what uses its datatypes.
+    fn is_kept(&self, id: ObjectId) -> Result<bool> {
+        let counts = &self.change.editing.counts_types;
+        let file = self.change.connector.file(0)?;
+        let are_counted = *counts.get_or_init(|| type_uses::are_counted(&self.change.access, &file).unwrap_or(false));
+        if !are_counted {
+            self.count(id, 1)?;
+        }
+        Ok(!are_counted)
+    }
+
+    /// Deletes a committed datatype if it lost its last use with an attribute.
+    pub(super) fn drop_unlinked_datatype(&self, id: ObjectId) -> Result<()> {
+        let is_there = HeaderEdit::load(&*self.change.store()?, id.address).is_ok_and(|header| header.links() == 0);
+        if is_there && self.kind(id).ok() == Some(ObjectKind::Datatype) && self.is_unused(id)? { self.delete(id) } else { Ok(()) }
+    }
+
+    /// The same as `uses_less`; the datatype is deleted then.
     pub(super) fn drop_datatype(&self, id: ObjectId) -> Result<()> {
         if self.uses_less(id)? { self.delete(id) } else { Ok(()) }
     }

@@ -76,7 +76,7 @@ impl AttributeChange<'_> {
             let stored = Value { datatype: value.datatype.clone(), shape: value.shape.clone(), bytes };
             let named = self.kept_type(id, &name, &value.datatype)?;
             put_as(&store, id, version, &name, &stored, named)?;
-            self.free_held(&held)?;
+            self.free_held(id, &held)?;
             if nowhere.replace(false) {
                 left.0.insert(name, value);
             }

@@ -152,9 +152,7 @@ impl LayoutChange<'_> {
     /// Puts the messages of a dataset in the place of those it has.
     pub(super) fn set_messages(&self, id: ObjectId, messages: Messages, retyped: bool) -> Result<()> {
         let store = self.change.store()?;
-        if retyped && let Some(datatype) = self.change.objects().committed_datatype(&store, id)? {
-            self.change.objects().drop_datatype(ObjectId { address: datatype, ..id })?;
-        }
+        let old_type = if retyped { self.change.objects().committed_datatype(&store, id)? } else { None };
         shared_messages_edit::forget(&store, id.address)?;
         let mut header = HeaderEdit::load(&store, id.address)?;
         for kind in KINDS {
@@ -175,7 +173,8 @@ impl LayoutChange<'_> {
                 None => drop(header.add(k, flags, body)),
             }
         }
-        header.write(&store)
+        header.write(&store)?;
+        old_type.map_or(Ok(()), |address| self.change.objects().drop_datatype(ObjectId { address, ..id }))
     }
 
     /// Writes the bytes of `old` to the dataset `id`.

@@ -119,8 +119,15 @@ impl AttributeChange<'_> {
         Held { value, datatype }
     }
 
-    /// Frees the heap objects of a removed attribute.
-    pub(super) fn free_held(&self, held: &Held) -> Result<()> {
+    /// Frees the heap objects of a removed attribute of `id`, and its committed datatype if it was
+    /// the last use of that.
+    pub(super) fn free_held(&self, id: ObjectId, held: &Held) -> Result<()> {
+        self.free_heap_objects(held)?;
+        let datatype = held.datatype.filter(|address| *address != id.address);
+        datatype.map_or(Ok(()), |address| self.change.objects().drop_unlinked_datatype(ObjectId { address, ..id }))
+    }
+
+    fn free_heap_objects(&self, held: &Held) -> Result<()> {
         let Some(value) = &held.value else { return Ok(()) };
         let form = VariableForm::of(&value.datatype);
         let mut objects = Objects::default();
@@ -139,7 +146,7 @@ impl AttributeChange<'_> {
             tracing::debug!("what attributes of a deleted object take elsewhere is lost: {e}");
         }
         for held in &all {
-            self.free_held(held)?;
+            self.free_heap_objects(held)?;
         }
         Ok(all.into_iter().filter_map(|h| h.datatype).collect())
     }
