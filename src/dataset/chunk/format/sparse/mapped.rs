@@ -1,6 +1,10 @@
 //! Profile "map": a chunk is stored dense and deflated, as every libhdf5 reads it, with a map of
 //! its defined elements behind the compressed stream ([`crate::format::defined_map`]).
 //!
+//! Deflate makes a byte of 1,030 equal ones at best, and leaves repetitions in its output. So the
+//! stream of a chunk with few defined elements is deflated again, by a second deflate filter, which
+//! the filter mask of other chunks leaves out.
+//!
 //! A program that knows no maps and changes a chunk writes it without one: then every element that
 //! differs from the fill value counts as defined. Maps go with chunks that are copied as they are
 //! stored, as H5Ocopy does. A flag of the deflate filter marks the dataset: libhdf5 keeps it when
@@ -28,6 +32,12 @@ use std::sync::Arc;
 /// Flag of the deflate filter of a dataset of this profile: one of those without a meaning in
 /// libhdf5 (H5Z_FLAG_DEFMASK).
 const MARK: u16 = 0x80;
+/// Flag of the deflate filter that only streams of few bytes have: it is not one of the user's.
+const AGAIN: u16 = 0x40;
+/// Chunks with a stream of less than this part of their bytes are deflated again.
+const AGAIN_DIVISOR: usize = 64;
+/// Compression level of streams.
+const AGAIN_LEVEL: u32 = 6;
 /// Name of the profile.
 const PROFILE: &str = "map";
 /// Compression level of chunks whose filters are not said.
@@ -39,14 +49,21 @@ struct Mapped {
     geometry: Arc<Geometry>,
     /// All filters.
     pipeline: Pipeline,
-    /// Position of the deflate filter whose stream the map follows.
+    /// Position of the last deflate filter, whose stream the map follows.
     deflate: usize,
+    /// That filter deflates streams of the filter before it again.
+    again: bool,
 }
 
 /// The last filter but for checksums, if it is deflate.
 fn stream_filter(filters: &[FilterSpec]) -> Option<usize> {
     let last = filters.iter().rposition(|f| f.id != FLETCHER32)?;
     filters.get(last).filter(|f| f.id == DEFLATE).map(|_| last)
+}
+
+/// True if filter `i` was applied to a chunk with this filter mask.
+fn is_applied(mask: u32, i: usize) -> bool {
+    u32::try_from(i).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0
 }
 
 /// Creates datasets of this profile.
@@ -62,9 +79,10 @@ impl SparseProfile for Map {
         if filters.is_empty() {
             filters.push(FilterSpec { id: DEFLATE, flags: OPTIONAL, name: Vec::new(), cd_values: vec![DEFAULT_LEVEL] });
         }
-        let deflate = stream_filter(&filters).and_then(|i| filters.get_mut(i));
         let lacking = || Error::refused(libc::EINVAL, "the last filter of a sparse dataset is deflate, unless its profile is \"filter\"");
-        deflate.ok_or_else(lacking)?.flags |= MARK;
+        let deflate = stream_filter(&filters).ok_or_else(lacking)?;
+        let again = FilterSpec { id: DEFLATE, flags: OPTIONAL | MARK | AGAIN, name: Vec::new(), cd_values: vec![AGAIN_LEVEL] };
+        filters.insert(deflate.saturating_add(1), again);
         Ok(filters)
     }
 
@@ -73,22 +91,26 @@ impl SparseProfile for Map {
     }
 
     fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec> {
-        filters.iter().map(|f| FilterSpec { flags: f.flags & !MARK, ..f.clone() }).collect()
+        let is_users = |f: &&FilterSpec| f.id != DEFLATE || f.flags & AGAIN == 0;
+        filters.iter().filter(is_users).map(|f| FilterSpec { flags: f.flags & !MARK, ..f.clone() }).collect()
     }
 }
 
 /// Opens the format if the dataset is marked.
 pub(in crate::dataset::chunk::format) fn open(parts: &Parts<'_>) -> Option<Arc<dyn ChunkFormat>> {
     let deflate = stream_filter(&parts.pipeline.filters).filter(|_| !parts.raw_edges)?;
-    parts.pipeline.filters.get(deflate).filter(|f| f.flags & MARK != 0)?;
-    Some(Arc::new(Mapped { geometry: Arc::new(Geometry::of(parts)), pipeline: parts.pipeline.clone(), deflate }))
+    let marked = parts.pipeline.filters.get(deflate).filter(|f| f.flags & MARK != 0)?;
+    let again = marked.flags & AGAIN != 0;
+    Some(Arc::new(Mapped { geometry: Arc::new(Geometry::of(parts)), pipeline: parts.pipeline.clone(), deflate, again }))
 }
 
 impl Mapped {
     /// The stored map of a chunk, as bytes; `None`: it has none, or one that is of another chunk.
     fn find_map<'a>(&self, stored: &'a [u8], mask: u32) -> Option<DefinedMap<'a>> {
-        let applied = |i: usize| u32::try_from(i).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
-        if !applied(self.deflate) {
+        let applied = |i: usize| is_applied(mask, i);
+        let first = self.again.then(|| self.deflate.checked_sub(1)).flatten();
+        let is_first = |i: usize| applied(i) && self.pipeline.filters.get(i).is_some_and(|f| f.id == DEFLATE);
+        if !applied(self.deflate) && !first.is_some_and(is_first) {
             return None;
         }
         let behind = self.deflate.checked_add(1)?..self.pipeline.filters.len();
@@ -127,6 +149,26 @@ impl Mapped {
             FilterError::Unknown { .. } | FilterError::Unsupported { .. } => Error::unsupported("chunk", record.address, e.to_string()),
             _ => Error::corrupt("chunk", record.address, e.to_string()),
         })
+    }
+
+    /// The filters before the map, applied to the elements of a chunk; the filter mask.
+    fn deflated(&self, elements: Vec<u8>) -> Result<(Vec<u8>, u32)> {
+        let most = elements.len() / AGAIN_DIVISOR;
+        let first = self.deflate.saturating_add(usize::from(!self.again));
+        let filters = self.pipeline.filters.get(..first).unwrap_or_default();
+        let (stream, mask) = Pipeline { filters: filters.to_vec() }.encode(elements).map_err(|e| refuse(&e))?;
+        if first.checked_sub(1).is_none_or(|i| !is_applied(mask, i)) {
+            return Err(Error::refused(libc::EOPNOTSUPP, "a sparse chunk could not be deflated"));
+        }
+        let Some(again) = self.pipeline.filters.get(self.deflate).filter(|_| self.again) else { return Ok((stream, mask)) };
+        if stream.len() < most {
+            let params = Params { cd_values: &again.cd_values, expected: stream.len(), limit: usize::MAX };
+            if let Some(twice) = deflate::encode(&stream, &params).ok().flatten().filter(|twice| twice.len() < stream.len()) {
+                return Ok((twice, mask));
+            }
+        }
+        let left_out = u32::try_from(self.deflate).ok().and_then(|i| 1u32.checked_shl(i)).unwrap_or(0);
+        Ok((stream, mask | left_out))
     }
 
     /// `stream` with the map of `set`.
@@ -193,13 +235,9 @@ impl ChunkFormat for Mapped {
     fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {
         let image = SparseImage::of(image)?;
         coded::check_set(image.set())?;
-        let (before, behind) = self.pipeline.filters.split_at_checked(self.deflate.saturating_add(1)).unwrap_or_default();
-        let (stream, mask) = Pipeline { filters: before.to_vec() }.encode(image.to_dense()?).map_err(|e| refuse(&e))?;
-        let is_deflated = u32::try_from(self.deflate).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
-        if !is_deflated {
-            return Err(Error::refused(libc::EOPNOTSUPP, "a sparse chunk could not be deflated"));
-        }
+        let (stream, mask) = self.deflated(image.to_dense()?)?;
         let mapped = self.with_map(&stream, image.set())?;
+        let behind = self.pipeline.filters.get(self.deflate.saturating_add(1)..).unwrap_or_default();
         let (stored, _) = Pipeline { filters: behind.to_vec() }.encode(mapped).map_err(|e| refuse(&e))?;
         Ok((stored, StoredForm::Whole { filter_mask: mask }))
     }
@@ -208,3 +246,7 @@ impl ChunkFormat for Mapped {
         coded::check_large(&self.geometry, &reader)
     }
 }
+
+#[cfg(test)]
+#[path = "mapped_tests.rs"]
+mod tests;
