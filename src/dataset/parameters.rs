@@ -15,8 +15,9 @@
 //! ```
 //!
 //! Complete values (a pipeline copied from another dataset) are computed again from the user's
-//! values, which have the same positions. Sources: H5Zshuffle.c, H5Zszip.c, H5Znbit.c,
-//! H5Zscaleoffset.c; for other filters, their registered plugins.
+//! values, which have the same positions. Versions do not decide on stored bytes: those of complete
+//! values are kept, and so chunks can be copied as they are stored. Sources: H5Zshuffle.c,
+//! H5Zszip.c, H5Znbit.c, H5Zscaleoffset.c; for other filters, their registered plugins.
 
 use crate::base::datatype::{ByteOrder, Class, Datatype};
 use crate::base::filter_spec::FilterSpec;
@@ -64,7 +65,11 @@ impl Subject<'_> {
             4 => self.szip(given)?,
             5 => self.nbit()?,
             6 => self.scaleoffset(user(0, 2), user(1, 0))?,
-            32000 => vec![4, 0x105, narrow("lzf", self.bytes())?],
+            32000 => {
+                let bytes = narrow("lzf", self.bytes())?;
+                let [revision, version] = versions(given.get(2) == Some(&bytes), given).unwrap_or([4, 0x105]);
+                vec![revision, version, bytes]
+            }
             32001 => self.blosc("blosc", [2, 2], given)?,
             32026 => self.blosc2(given)?,
             32008 => self.bitshuffle(given),
@@ -153,8 +158,10 @@ impl Subject<'_> {
         if size > 255 { 1 } else { size }
     }
 
-    fn blosc(&self, name: &str, versions: [u32; 2], given: &[u32]) -> Result<Vec<u32>> {
-        let mut values = vec![versions[0], versions[1], self.type_size(), narrow(name, self.bytes())?];
+    fn blosc(&self, name: &str, usual: [u32; 2], given: &[u32]) -> Result<Vec<u32>> {
+        let (size, bytes) = (self.type_size(), narrow(name, self.bytes())?);
+        let [revision, version] = versions(given.get(2..4) == Some(&[size, bytes]), given).unwrap_or(usual);
+        let mut values = vec![revision, version, size, bytes];
         values.extend(given.iter().skip(4));
         Ok(values)
     }
@@ -174,7 +181,7 @@ impl Subject<'_> {
     fn bitshuffle(&self, given: &[u32]) -> Vec<u32> {
         // The plugin stores its version and the element size before the user's values: block size,
         // compressor (0, 2 or 3) and level. So [0, 2, n] are values of a user, and [0, 1, n] are
-        // not. The version does not decide on stored bytes and is kept: so are copied chunks.
+        // not.
         let (minor, user) = match given {
             [0, minor, _, first, rest @ ..] => (*minor, [&[*first], rest].concat()),
             [0, minor, size] if *size == self.datatype.size && !matches!(minor, 2 | 3) => (*minor, Vec::new()),
@@ -182,6 +189,11 @@ impl Subject<'_> {
         };
         [&[0, minor, self.datatype.size], user.as_slice()].concat()
     }
+}
+
+/// The versions at the front of complete values.
+fn versions(is_complete: bool, given: &[u32]) -> Option<[u32; 2]> {
+    given.first_chunk().copied().filter(|versions| is_complete && *versions != [0, 0])
 }
 
 fn narrow(filter: &str, n: u64) -> Result<u32> {
@@ -248,6 +260,25 @@ fn nbit_type(datatype: &Datatype, values: &mut Vec<u32>, no_padding: &mut bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: copies of datasets of other versions of the plugins were encoded again.
+    #[test]
+    fn versions_of_complete_values_are_kept() {
+        let datatype = Datatype::byte();
+        let complete = |id: u16, given: &[u32]| {
+            let spec = FilterSpec { id, flags: 1, name: Vec::new(), cd_values: given.to_vec() };
+            Subject { datatype: &datatype, chunk: &[8], fill: None }.complete(&spec).unwrap().cd_values
+        };
+        for (id, stored) in
+            [(32001, &[3, 10, 1, 8, 3, 1][..]), (32001, &[1, 2, 1, 8]), (32026, &[1, 1, 1, 8, 5, 1, 0]), (32000, &[4, 0x106, 8])]
+        {
+            assert_eq!(complete(id, stored), stored);
+        }
+        // Values of a user, or of another type or chunk.
+        assert_eq!(complete(32001, &[0, 0, 0, 0, 5]), [2, 2, 1, 8, 5]);
+        assert_eq!(complete(32001, &[3, 10, 4, 32, 5]), [2, 2, 1, 8, 5]);
+        assert_eq!((complete(32000, &[]), complete(32000, &[4, 0x106, 9])), (vec![4, 0x105, 8], vec![4, 0x105, 8]));
+    }
 
     /// Regression: values stored by the first releases of bitshuffle were taken for a user's.
     #[test]
