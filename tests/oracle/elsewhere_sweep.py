@@ -247,6 +247,13 @@ def copies(t, options, folder, path, a):
         with h5py.File(flat) as f:
             for name in f:
                 t.check(not f[name].is_virtual and np.array_equal(f[name][()], want[name]), f"{name}: {flag}")
+    # Where the sources are not found: a warning, also where the extent is theirs.
+    for name in sorted(kept):
+        shutil.rmtree(f"{folder}/other", ignore_errors=True)
+        os.mkdir(f"{folder}/other")
+        made = subprocess.run([options.bin, "cp", f"{path}:/{name}", f"{folder}/other/v.h5:/", "--create"], capture_output=True, text=True)
+        named = any(file not in (".", os.path.basename(path)) and "%" not in file for file, _ in mapped[name])
+        t.equal((made.returncode, "is not where the copy is" in made.stderr), (0, named), f"{name}: {made.stderr}")
     run(options, "cp", "-r", f"{path}:/printf", f"iod:{folder}/c:/p", "--create")
     run(options, "cp", "-r", f"iod:{folder}/c:/p", f"{folder}/back.h5:/p", "--create")
     with h5py.File(f"{folder}/back.h5") as f:

@@ -343,6 +343,9 @@ impl Copier {
         if lost.unnamed_type {
             self.warn(UNNAMED_TYPE_LOST);
         }
+        if let Some(file) = lost.source {
+            self.warn(&format!("its source {} is not where the copy is; --dereference copies the elements", escaped_bytes(&file)));
+        }
         for (name, why) in lost.attributes {
             self.warn(&format!("attribute {} was not kept: {why}", escaped_bytes(&name)));
         }

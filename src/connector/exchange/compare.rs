@@ -2,7 +2,7 @@
 
 use super::equal::{has_same_defined, has_same_order, has_same_references, is_same_value};
 use super::references::whole;
-use super::{Object, attributes, definition};
+use super::{Object, attributes, definition, sources};
 use crate::base::datatype::make::Maker;
 use crate::connector::{DatasetInfo, FillSpec, ObjectKind, Result, usual_fill_time};
 
@@ -15,7 +15,7 @@ pub fn difference(from: Object<'_>, to: Object<'_>) -> Result<Option<&'static st
     }
     if kind == ObjectKind::Dataset {
         let (d, copy) = (from.connector.dataset(from.id)?, to.connector.dataset(to.id)?);
-        if !is_same_dataset(&d, &copy, to)? {
+        if !is_same_dataset((from, &d), (to, &copy))? {
             return Ok(Some("type, shape or storage"));
         }
         if !has_same_defined((from, &d), (to, &copy))? {
@@ -43,7 +43,7 @@ pub fn difference(from: Object<'_>, to: Object<'_>) -> Result<Option<&'static st
     Ok((!has_same_attributes(from, to)?).then_some("attributes"))
 }
 
-fn is_same_dataset(d: &DatasetInfo, copy: &DatasetInfo, to: Object<'_>) -> Result<bool> {
+fn is_same_dataset((from, d): (Object<'_>, &DatasetInfo), (to, copy): (Object<'_>, &DatasetInfo)) -> Result<bool> {
     // One that grows without chunks of its own has some where it is copied to, and none in a log.
     let chunked = d.chunks.is_some() && copy.copy_layout != Some(definition::LOG);
     let same_layout = d.chunks.is_some() == copy.chunks.is_some() && chunked == copy.chunks.is_some();
@@ -61,8 +61,9 @@ fn is_same_dataset(d: &DatasetInfo, copy: &DatasetInfo, to: Object<'_>) -> Resul
         return Ok(false);
     }
     let datatype = Maker { sizeof_addr: to.connector.reference_bytes() }.remake(&d.datatype)?;
-    let same_shape = d.shape.dims() == copy.shape.dims() && d.shape.max() == copy.shape.max();
-    if !same_shape || !datatype.is_like(&copy.datatype) {
+    let same_maximum = d.shape.max() == copy.shape.max();
+    let same_shape = || Ok(d.shape.dims() == copy.shape.dims() || sources::are_same(from, to)?);
+    if !same_maximum || !same_shape()? || !datatype.is_like(&copy.datatype) {
         return Ok(false);
     }
     Ok(match (definition::fill(d, &datatype)?, definition::fill(copy, &datatype)?) {

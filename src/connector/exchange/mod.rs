@@ -9,6 +9,7 @@
 //! attributes  values to be set        defined     sets of defined elements, in slabs
 //! compare     what is lost in a copy      aspects     in what two objects differ
 //! equal       equality of their parts     creation_list   the list of `H5Pencode`
+//! sources     files of virtual datasets
 //! ```
 
 mod aspects;
@@ -19,6 +20,7 @@ mod defined;
 mod definition;
 mod equal;
 mod references;
+mod sources;
 
 pub use aspects::{Aspect, AttributePart, Differing, ElementBytes, differing};
 pub use attributes::{attribute, named_types};
@@ -27,6 +29,7 @@ pub use creation_list::creation_list;
 pub use defined::{Slab, Slabs, defined_runs, is_whole, knows_defined};
 pub use definition::{Definition, is_copied_as_value, needs_exact_form};
 pub use references::{references, whole};
+pub use sources::missing_source;
 
 use super::{Connector, ObjectId, Result};
 

@@ -94,6 +94,8 @@ pub struct Lost {
     pub named_type: bool,
     /// A named datatype has no path: the copy has a type of its own.
     pub unnamed_type: bool,
+    /// A file with a source of a virtual dataset is not where the copy is.
+    pub source: Option<Vec<u8>>,
     /// Attributes that the container cannot have.
     pub attributes: Vec<(Vec<u8>, Error)>,
 }
@@ -269,7 +271,10 @@ impl ObjectModel {
         // None of it changes the size.
         self.change(None, |edit| {
             let kind = from.read(|object| Ok(object.connector.info(object.id)?.kind))?;
-            if kind == ObjectKind::Dataset && !self.object().connector.dataset(self.id)?.is_elsewhere {
+            if kind == ObjectKind::Dataset && self.object().connector.dataset(self.id)?.is_elsewhere {
+                // One that must not be opened is missing, too, until that is permitted.
+                lost.source = exchange::missing_source(self.object()).unwrap_or(None);
+            } else if kind == ObjectKind::Dataset {
                 if from.read(exchange::is_copied_as_value)? {
                     let sizeof_addr = self.models.mounted.connector.reference_bytes();
                     edit.set_elements(self.id, &from.read(|object| exchange::whole(object, sizeof_addr))?)?;
