@@ -7,8 +7,10 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Zeros that are deflated once, bytes.
-const UNIT_BYTES: usize = 64 << 10;
+/// Zeros that are deflated once, bytes: of long runs, and of what is left of them.
+const UNITS_BYTES: [usize; 2] = [64 << 10, 4 << 10];
+/// Data are divided into zeros and others at multiples of this number of bytes.
+const STEP_BYTES: usize = UNITS_BYTES[1];
 /// The level of the units of zeros.
 const LEVEL_MAX: u32 = 9;
 /// The least level of the other data: level 1 stores the zeros around a few bytes six times as
@@ -22,14 +24,14 @@ const LAST_BLOCK: [u8; 2] = [0x03, 0x00];
 const ADLER_MODULUS: u32 = 65_521;
 const ADLER_BYTES: usize = 5552;
 
-static ZEROS: [u8; UNIT_BYTES] = [0; UNIT_BYTES];
+static ZEROS: [u8; UNITS_BYTES[0]] = [0; UNITS_BYTES[0]];
 
 /// Encoder of one level.
 struct Encoder {
     level: u32,
     compress: Compress,
-    /// The blocks of one unit of zeros.
-    zeros: Vec<u8>,
+    /// The blocks of one unit of zeros, of each length.
+    zeros: [Vec<u8>; 2],
 }
 
 thread_local! {
@@ -55,8 +57,10 @@ pub(super) fn encode(input: &[u8], level: u32) -> Option<Vec<u8>> {
 impl Encoder {
     fn new(level: u32) -> Option<Self> {
         let compress = |level| Compress::new(Compression::new(level), false);
-        let mut zeros = Vec::new();
-        blocks(&mut compress(LEVEL_MAX), &ZEROS, &mut zeros)?;
+        let mut zeros = [Vec::new(), Vec::new()];
+        for (len, unit) in UNITS_BYTES.into_iter().zip(&mut zeros) {
+            blocks(&mut compress(LEVEL_MAX), ZEROS.get(..len)?, unit)?;
+        }
         Some(Encoder { level, compress: compress(level.max(LEVEL_MIN)), zeros })
     }
 
@@ -66,8 +70,10 @@ impl Encoder {
         for (range, is_zero) in runs {
             let part = input.get(range)?;
             if is_zero {
-                for _ in 0..part.len() / UNIT_BYTES {
-                    out.extend_from_slice(&self.zeros);
+                let mut left = part.len();
+                for (len, unit) in UNITS_BYTES.into_iter().zip(&self.zeros) {
+                    (0..left / len).for_each(|_| out.extend_from_slice(unit));
+                    left %= len;
                 }
                 sum.add_zeros(part.len());
             } else {
@@ -98,12 +104,13 @@ fn blocks(compress: &mut Compress, input: &[u8], out: &mut Vec<u8>) -> Option<()
     }
 }
 
-/// Divides `input` into whole units of zeros (true) and other data.
+/// Divides `input` into whole steps of zeros (true) and other data.
 fn runs(input: &[u8]) -> Vec<(Range<usize>, bool)> {
     let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
     let mut at = 0usize;
-    for unit in input.chunks(UNIT_BYTES) {
-        let (end, is_zero) = (at.saturating_add(unit.len()), *unit == ZEROS);
+    for unit in input.chunks(STEP_BYTES) {
+        let is_zero = unit.len() == STEP_BYTES && ZEROS.get(..STEP_BYTES) == Some(unit);
+        let end = at.saturating_add(unit.len());
         match runs.last_mut() {
             Some((range, same)) if *same == is_zero => range.end = end,
             _ => runs.push((at..end, is_zero)),

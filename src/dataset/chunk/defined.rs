@@ -151,7 +151,9 @@ impl dyn ChunkSets + '_ {
             let past = || Error::limit("chunk grid", Address::UNDEF, "elements past 2^64");
             let origin = chunks.origin(&grid.scaled(n)).ok_or_else(past)?;
             let wanted = local_block(&origin, &chunks.chunk_dims, first, end);
-            let set = set.unwrap_or_default().intersection(&wanted)?;
+            let set = set.unwrap_or_default();
+            let is_whole = wanted.elements() == chunks.chunk_dims.iter().fold(1u64, |n, d| n.saturating_mul(*d));
+            let set = if is_whole { set } else { set.intersection(&wanted)? };
             if blocks.fetch_add(set.blocks(), Ordering::Relaxed).saturating_add(set.blocks()) > BLOCKS_MAX {
                 let reason = format!("more than {BLOCKS_MAX} blocks of defined elements: ask for a smaller selection");
                 return Err(Error::refused(libc::EFBIG, reason));
@@ -165,7 +167,7 @@ impl dyn ChunkSets + '_ {
             (numbers, next) = self.step(from..high.saturating_add(1), &inside)?;
             let sets = self.each(&numbers, &one)?;
             let part = ElementSet::union_of(0..sets.len(), &|n| Ok(sets.get(n).cloned().unwrap_or_default()))?;
-            defined = defined.union(&part)?;
+            defined = if defined.is_empty() { part } else { defined.union(&part)? };
         }
         Ok(defined)
     }

@@ -67,6 +67,12 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
         false
     }
 
+    /// True if only written elements are stored: decoding a chunk takes little more than finding
+    /// them.
+    fn stores_defined(&self) -> bool {
+        false
+    }
+
     /// The written elements of a stored chunk, without decoding their values where that is
     /// possible. `None`: all.
     fn defined(&self, _source: &dyn ChunkSource, _record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {

@@ -106,7 +106,14 @@ impl ChunkSets for Sets<'_> {
     }
 
     fn each(&self, numbers: &[u64], f: &EachSet<'_>) -> Result<Vec<ElementSet>> {
-        self.env.pool.install(|| numbers.par_iter().map(|n| f(*n, self.set_of(*n, false)?)).collect())
+        // Passing one chunk to a thread takes longer than its set. Who asks for that of one chunk
+        // often reads its values next.
+        if let [number] = numbers {
+            let decode = self.chunked.format.stores_defined();
+            return Ok(vec![f(*number, self.set_of(*number, decode)?)?]);
+        }
+        let one = |n: &u64| f(*n, self.set_of(*n, false)?);
+        self.env.pool.install(|| numbers.par_iter().map(one).collect())
     }
 }
 

@@ -1,8 +1,8 @@
 //! A sparse chunk in memory: which elements are defined, and the pages that have any.
 
 use crate::base::element_set::ElementSet;
-use crate::base::limits;
 use crate::base::{Address, Error, Result};
+use crate::base::{buffers, limits};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::dataset::fill::FillPattern;
@@ -171,7 +171,7 @@ impl SparseImage {
         let bytes = self.geometry.bytes();
         let len = usize::try_from(bytes).ok().filter(|_| bytes <= limits::CHUNK_BYTES_MAX);
         let len = len.ok_or_else(|| Error::limit("chunk", Address::UNDEF, format!("{bytes} bytes in one chunk")))?;
-        let mut out = Vec::new();
+        let mut out = buffers::empty(len, len.saturating_add(len / 16));
         out.try_reserve_exact(len).map_err(|_| Error::limit("chunk", Address::UNDEF, "no memory for its elements"))?;
         self.append(0..bytes, &mut out);
         Ok(out)

@@ -14,7 +14,7 @@ use super::coded;
 use super::image::{Geometry, SparseImage};
 use super::profile::{NewChunks, OPTIONAL, SparseProfile};
 use crate::base::element_set::ElementSet;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, buffers};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
 use crate::dataset::chunk::image::Image;
@@ -221,7 +221,9 @@ impl ChunkFormat for Mapped {
             Some(defined) => defined,
             None => coded::differing(&dense, &self.geometry)?,
         };
-        Ok(Box::new(SparseImage::of_dense(&self.geometry, defined, &dense)))
+        let image = SparseImage::of_dense(&self.geometry, defined, &dense);
+        buffers::give(dense);
+        Ok(Box::new(image))
     }
 
     fn defined(&self, source: &dyn ChunkSource, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {

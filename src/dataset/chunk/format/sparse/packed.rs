@@ -186,6 +186,10 @@ impl ChunkFormat for Packed {
         true
     }
 
+    fn stores_defined(&self) -> bool {
+        true
+    }
+
     fn has_variable_size(&self) -> bool {
         true
     }

@@ -217,6 +217,10 @@ impl ChunkFormat for Format {
         true
     }
 
+    fn stores_defined(&self) -> bool {
+        true
+    }
+
     fn has_variable_size(&self) -> bool {
         true
     }
