@@ -1,11 +1,12 @@
 //! Chunks of an open container, with caches; reading elements.
 
-use super::access::{IodConnector, Running};
+use super::access::IodConnector;
 use super::chunk_reader::ChunkReader;
 use super::coalesce::groups_to_decode;
 use super::dataset::Dataset;
 use super::decoding::{Decoded, HELD_BYTES, chunk_key, permit};
 use super::image::{Body, SharedImage, Unencoded};
+use super::running::Running;
 use super::state::State;
 use crate::base::Result;
 use crate::dataset::chunk::cache::Found;

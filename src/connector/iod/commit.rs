@@ -1,25 +1,18 @@
-//! Commits: chunks are encoded into packs, and one record publishes all changes.
+//! Commits: long values are stored in packs, and one record publishes all changes.
 
-use super::access::{IodConnector, Running};
-use super::dataset::Dataset;
-use super::decoding::chunk_key;
-use super::image::{Body, Change, Changes, SharedImage, Unencoded, out_of_range};
+use super::access::IodConnector;
+use super::image::{Body, Change, Changes, SharedImage, out_of_range};
 use super::in_doubt::{is_full, is_retried};
 use super::moves;
 use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::key::CacheKey;
-use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merged, Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
 use crate::iod::rules::Rule;
-use crate::iod::{Cell, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
-use std::borrow::Cow;
+use crate::iod::{Conflict, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
 use std::sync::Arc;
 
-/// Chunks that are encoded before they are put into packs.
-const ENCODED_AT_ONCE: usize = 64;
 /// Ids that a session has at least when an operation begins.
 const IDS_MIN: u64 = 1 << 16;
 /// With more changes, the next operation begins with a commit.
@@ -41,123 +34,6 @@ impl IodConnector {
         }
     }
 
-    /// Encodes chunks in memory if one operation made many.
-    pub(super) fn bound_dirty(&self, state: &mut State) -> Result<()> {
-        if state.dirty_bytes > self.dirty_limit.saturating_mul(4) { self.store_values(state) } else { Ok(()) }
-    }
-
-    /// Stores all values in packs that are too long for records, chunks encoded. No version has
-    /// them yet.
-    pub(super) fn store_values(&self, state: &mut State) -> Result<()> {
-        let Some(session) = state.session.clone() else { return Ok(()) };
-        let (values, chunks) = (long_values(state), self.dirty_chunks(state)?);
-        let (longs, cells) = self.store_all(&session, &values, &chunks)?;
-        // Not before the packs are there: after an error the values are still in memory.
-        values_stored(state, values, longs);
-        let stored = self.chunks_stored(state, chunks, cells);
-        self.cache_stored(stored);
-        Ok(())
-    }
-
-    /// Stores long values and chunks in packs, chunks encoded, while other operations run: a commit
-    /// after it has little left to do.
-    pub(super) fn store_ahead(&self) -> Result<()> {
-        let _one = self.storing.lock();
-        let state = self.states.shown();
-        let (Some(session), None) = (state.session.clone(), &state.failed) else { return Ok(()) };
-        let (values, chunks) = (long_values(&state), self.dirty_chunks(&state)?);
-        if values.is_empty() && chunks.is_empty() {
-            return Ok(());
-        }
-        drop(state);
-        let (longs, cells) = self.store_all(&session, &values, &chunks)?;
-        let mut state = self.states.next();
-        values_stored(&mut state, values, longs);
-        let stored = self.chunks_stored(&mut state, chunks, cells);
-        drop(state);
-        self.cache_stored(stored);
-        Ok(())
-    }
-
-    /// Has a thread store chunks ahead if many are in memory; waits for it if too many are.
-    pub(super) fn store_many_ahead(&self) -> Result<()> {
-        let dirty = self.states.shown().dirty_bytes;
-        if dirty > self.dirty_limit.saturating_mul(2) {
-            return self.store_ahead();
-        }
-        // A burst of writes starts one.
-        if dirty > self.dirty_limit
-            && let Some(running) = Running::one_of(&self.storers, 1)
-        {
-            let connector = self.shared()?;
-            let store = move || {
-                let _running = running;
-                // The chunks stay in memory; a commit gets the error again.
-                if let Err(e) = connector.store_ahead() {
-                    tracing::debug!("chunks are not stored ahead: {e}");
-                }
-            };
-            if let Err(e) = std::thread::Builder::new().name("h5dir-store".into()).spawn(store) {
-                tracing::debug!("chunks are not stored ahead: {e}");
-            }
-        }
-        Ok(())
-    }
-
-    /// The chunks in memory.
-    fn dirty_chunks(&self, state: &State) -> Result<Vec<DirtyChunk>> {
-        let mut chunks = Vec::new();
-        for (key, change) in &state.changes {
-            if let Body::Dirty(image) = &change.body {
-                let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
-                chunks.push(DirtyChunk { key: key.clone(), dataset: self.dataset_of(state, id)?, image: image.now() });
-            }
-        }
-        Ok(chunks)
-    }
-
-    /// Stores long values, and chunks encoded; returns where.
-    fn store_all(&self, session: &Session, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
-        let mut packs = PackWriter::new(&self.container, session);
-        let stored = put_all(&mut packs, values, chunks);
-        if let Err(e) = &stored {
-            packs.give_up(e);
-        }
-        stored
-    }
-
-    /// Replaces chunks in memory by what is stored of them, unless they changed since; returns
-    /// those for the cache.
-    fn chunks_stored(&self, state: &mut State, chunks: Vec<DirtyChunk>, cells: Vec<Cell>) -> Vec<StoredImage> {
-        let mut stored = Vec::new();
-        for (DirtyChunk { key, dataset, image }, cell) in chunks.into_iter().zip(cells) {
-            state.note_pack(&cell);
-            let Some(Change { body: Body::Dirty(now), ranges }) = state.changes.get(&key) else { continue };
-            if !Arc::ptr_eq(&now.now(), &image) {
-                continue;
-            }
-            let ranges = ranges.clone();
-            let is_sparse = image.image().defined().is_some();
-            let is_full = !is_sparse && ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.memory());
-            let in_cache = if let Data::Extent(extent) = &cell.data { Some(chunk_key(&dataset, extent)) } else { None };
-            state.change_form(key, Body::Cell(cell), ranges);
-            stored.extend(in_cache.map(|key| StoredImage { key, image, is_full }));
-        }
-        stored
-    }
-
-    /// Puts chunks that were stored into the cache. Full ones are rarely read soon.
-    fn cache_stored(&self, stored: Vec<StoredImage>) {
-        for StoredImage { key, image, is_full } in stored {
-            // A reader that has it now has read it.
-            let Ok(Unencoded(image)) = Arc::try_unwrap(image) else { continue };
-            let len = image.element_bytes();
-            if let Some(chunk) = self.env.cache.insert(key, image).filter(|_| is_full) {
-                self.env.cache.record_read(key, &chunk, len);
-            }
-        }
-    }
-
     /// Makes all changes one version. Errors: a conflict with another writer, after which nothing
     /// can be changed; of the store, after which another commit may succeed.
     pub(super) fn commit_all(&self, state: &mut State) -> Result<()> {
@@ -171,7 +47,7 @@ impl IodConnector {
         match &done {
             Err(e) if is_full(e) => {
                 self.free_unused_packs(state);
-                self.move_pin(state);
+                self.pins.advance(state);
             }
             Err(e) if !is_retried(e) => state.failed = Some(e.to_string()),
             _ => {}
@@ -183,7 +59,7 @@ impl IodConnector {
         let mut turn = self.container.turn();
         loop {
             self.container.wait_for_turn(&mut turn, &mut || self.rebase(state))?;
-            self.store_values(state)?;
+            self.values.store(state)?;
             let entries = entries(state);
             let record = self.new_record(state, &entries)?;
             let outcome = self.container.append(&state.snapshot, &record);
@@ -324,6 +200,13 @@ impl IodConnector {
         format!("conflict at {name} with {with}: {}", conflict.reason)
     }
 
+    /// Notes that all packs belong to committed versions, after a commit.
+    fn settle_packs(&self, state: &State) {
+        if let (true, Some(session)) = (state.preparations.is_empty(), &state.session) {
+            self.values.while_idle(|| session.settle());
+        }
+    }
+
     fn checkpoint_if_due(&self, state: &mut State) {
         let State { snapshot, session: Some(session), .. } = state else { return };
         if snapshot.wants_checkpoint()
@@ -371,89 +254,6 @@ pub(super) fn session(state: &State) -> Result<&Arc<Session>> {
 /// The changes but chunks that are not encoded.
 pub(super) fn entries(state: &State) -> Vec<Entry> {
     state.changes.iter().filter_map(|(key, change)| entry(key, change)).collect()
-}
-
-/// A value in memory that is too long for records: a chunk in stored form, a block of cells.
-struct LongValue {
-    key: Key,
-    mask: u32,
-    bytes: Arc<[u8]>,
-}
-
-/// The long values in memory.
-fn long_values(state: &State) -> Vec<LongValue> {
-    let values = state.changes.iter().filter_map(|(key, change)| match &change.body {
-        Body::Cell(cell) => cell.long().map(|bytes| LongValue { key: key.clone(), mask: cell.mask, bytes: bytes.clone() }),
-        _ => None,
-    });
-    values.collect()
-}
-
-/// Replaces long values in memory by where they are stored, unless they changed since.
-fn values_stored(state: &mut State, values: Vec<LongValue>, cells: Vec<Cell>) {
-    for (LongValue { key, bytes, .. }, cell) in values.into_iter().zip(cells) {
-        state.note_pack(&cell);
-        let Some(Change { body: Body::Cell(now), ranges }) = state.changes.get(&key) else { continue };
-        if now.mask == cell.mask && now.long().is_some_and(|now| Arc::ptr_eq(now, &bytes)) {
-            let ranges = ranges.clone();
-            state.change_form(key, Body::Cell(cell), ranges);
-        }
-    }
-}
-
-/// A chunk in memory.
-struct DirtyChunk {
-    key: Key,
-    dataset: Arc<Dataset>,
-    image: SharedImage,
-}
-
-/// A chunk that was stored, and is to be cached.
-struct StoredImage {
-    key: CacheKey,
-    image: SharedImage,
-    /// It was written to its end.
-    is_full: bool,
-}
-
-/// Puts long values and chunks, encoded, into packs, which are durable then; returns where.
-fn put_all(packs: &mut PackWriter<'_>, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
-    let place = |value: &LongValue| Ok(Cell { mask: value.mask, data: Data::Extent(packs.add(&value.bytes)?) });
-    let longs = values.iter().map(place).collect::<Result<Vec<_>>>()?;
-    let mut cells = Vec::with_capacity(chunks.len());
-    for group in chunks.chunks(ENCODED_AT_ONCE) {
-        for encoded in encode_all(group) {
-            let (bytes, mask) = encoded?;
-            cells.push(Cell { mask, data: placed(packs, &bytes)? });
-        }
-    }
-    packs.settle()?;
-    Ok((longs, cells))
-}
-
-/// A value in a record, or in a pack if it is long.
-fn placed(packs: &mut PackWriter<'_>, bytes: &[u8]) -> Result<Data> {
-    match bytes.len() > INLINE_MAX_BYTES {
-        true => packs.add(bytes).map(Data::Extent),
-        false => Ok(Data::Inline(bytes.into())),
-    }
-}
-
-/// Encodes chunks, several at once if they have filters.
-fn encode_all(chunks: &[DirtyChunk]) -> Vec<Result<(Cow<'_, [u8]>, u32)>> {
-    fn encode(chunk: &DirtyChunk) -> Result<(Cow<'_, [u8]>, u32)> {
-        chunk.dataset.encode(&chunk.image)
-    }
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if threads < 2 || chunks.len() < 2 || chunks.iter().all(|chunk| chunk.dataset.pipeline.is_empty()) {
-        return chunks.iter().map(encode).collect();
-    }
-    let lost = || Err(Error::Io { operation: "encode a chunk", address: Address::UNDEF, errno: libc::EIO });
-    std::thread::scope(|scope| {
-        let parts = chunks.chunks(chunks.len().div_ceil(threads));
-        let running: Vec<_> = parts.map(|part| (part.len(), scope.spawn(move || part.iter().map(encode).collect::<Vec<_>>()))).collect();
-        running.into_iter().flat_map(|(len, thread)| thread.join().unwrap_or_else(|_| (0..len).map(|_| lost()).collect())).collect()
-    })
 }
 
 /// The change of a value in a record. `None`: a chunk that is not encoded.

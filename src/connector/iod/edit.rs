@@ -30,7 +30,7 @@ impl IodConnector {
 
     /// Runs a write; one that fails may have written a part.
     fn write_with<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
-        self.store_many_ahead()?;
+        self.values.store_many_ahead()?;
         let mut state = self.states.next();
         self.check_unfinished()?;
         self.join(&mut state)?;
@@ -346,7 +346,7 @@ impl Edit for IodConnector {
             return Ok(());
         }
         self.check_answers()?;
-        match self.store_ahead() {
+        match self.values.store_ahead() {
             Err(e) if is_retried(&e) => return Err(e),
             Err(e) => tracing::debug!("the commit stores the chunks: {e}"),
             Ok(()) => {}
@@ -382,7 +382,7 @@ impl Edit for IodConnector {
             tracing::info!("{} types stay their own: no named datatype is at their paths", state.waiting.types.len());
         }
         state.failed.get_or_insert_with(|| "the container was closed".into());
-        self.release_pin();
+        self.pins.release(self.joined.is_some());
         done
     }
 }

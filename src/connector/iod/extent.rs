@@ -74,7 +74,7 @@ impl IodConnector {
                 }
                 Some(())
             })?;
-            self.bound_dirty(state)?;
+            self.values.bound(state)?;
         }
         Ok(())
     }

@@ -298,7 +298,7 @@ fn open(store: Arc<dyn ObjectStore>, cache: Option<Arc<dyn RangeCache>>, options
     let state = State::new(container.clone(), snapshot, session);
     let connector = IodConnector::new(container, state, options.writable, env);
     if options.writable || options.pin.is_some() {
-        connector.keep_pinned()?;
+        connector.pins.keep_renewed()?;
     }
     if options.follow && !options.writable && options.version == VersionName::Newest {
         let time = time_of(seconds);

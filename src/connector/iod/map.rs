@@ -212,7 +212,7 @@ impl EditMaps for IodConnector {
             types.check_value(value)?;
             state.put(key, value)?;
             state.touch(id)?;
-            if value.len() >= STORED_AT_ONCE { self.store_values(state) } else { Ok(()) }
+            if value.len() >= STORED_AT_ONCE { self.values.store(state) } else { Ok(()) }
         })
     }
 

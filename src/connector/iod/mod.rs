@@ -22,6 +22,7 @@
 //! properties  creation properties
 //! map       maps                       listing    values from a position on
 //! stored    chunks as they are stored   in_doubt, refusal  commits that fail
+//! long_values  values in packs     running   threads of which few run at once
 //! ```
 //!
 //! An object is a range of keys of `crate::iod`; its identity is its id there.
@@ -70,6 +71,7 @@ mod in_doubt;
 mod kills_tests;
 pub mod kind;
 mod listing;
+mod long_values;
 mod map;
 #[cfg(test)]
 mod map_tests;
@@ -93,6 +95,7 @@ mod properties;
 mod readers_tests;
 mod references;
 mod refusal;
+mod running;
 mod siblings;
 mod sparse;
 #[cfg(test)]

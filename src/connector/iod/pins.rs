@@ -1,19 +1,35 @@
 //! The pin of a mount: garbage collection keeps the version that it is based on.
 
-use super::access::IodConnector;
 use super::state::State;
+use super::states::States;
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
+use crate::iod::Container;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 
-impl IodConnector {
+/// Pins the version of the states of a container.
+pub(super) struct Pins {
+    container: Arc<Container>,
+    states: Arc<States>,
+    /// Ends the thread that renews the pin when it is dropped.
+    renewing: Mutex<Option<mpsc::Sender<()>>>,
+}
+
+impl Pins {
+    /// Nothing is pinned.
+    pub fn new(container: Arc<Container>, states: Arc<States>) -> Arc<Pins> {
+        Arc::new(Pins { container, states, renewing: Mutex::new(None) })
+    }
+
     /// Starts the thread that renews the pin at half its life.
-    pub(super) fn keep_pinned(&self) -> Result<()> {
+    pub fn keep_renewed(self: &Arc<Self>) -> Result<()> {
         let (running, ended) = mpsc::channel::<()>();
-        let (connector, period) = (self.weak(), self.container.pin_period());
+        let (pins, period) = (Arc::downgrade(self), self.container.pin_period());
         let renew = move || {
             while ended.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                let Some(connector) = connector.upgrade() else { return };
-                connector.renew_pin();
+                let Some(pins) = pins.upgrade() else { return };
+                pins.renew();
             }
         };
         let started = std::thread::Builder::new().name("h5dir-pin".into()).spawn(renew);
@@ -28,12 +44,16 @@ impl IodConnector {
     }
 
     /// Pins the version that the peer of a transaction sees, with its session.
-    pub(super) fn keep_base_pinned(&self, state: &State) -> Result<()> {
-        self.container.pin(state.snapshot.pinned(), state.session.as_deref())?;
-        self.keep_pinned()
+    pub fn keep_base(self: &Arc<Self>, state: &State) -> Result<()> {
+        self.pin(state)?;
+        self.keep_renewed()
     }
 
-    fn renew_pin(&self) {
+    fn pin(&self, state: &State) -> Result<()> {
+        self.container.pin(state.snapshot.pinned(), state.session.as_deref())
+    }
+
+    fn renew(&self) {
         let (base, session, failed) = {
             let state = self.states.shown();
             (state.snapshot.pinned(), state.session.clone(), state.failed.is_some())
@@ -45,37 +65,24 @@ impl IodConnector {
         }
     }
 
-    /// Pins the version that the changes are based on now: garbage collection may make room by
-    /// deleting those before it.
-    pub(super) fn move_pin(&self, state: &State) {
+    /// Pins the version that the changes are based on now, if one is pinned: garbage collection may
+    /// make room by deleting those before it.
+    pub fn advance(&self, state: &State) {
         if self.renewing.lock().is_some()
-            && let Err(e) = self.container.pin(state.snapshot.pinned(), state.session.as_deref())
+            && let Err(e) = self.pin(state)
         {
             tracing::debug!("the pin of an older version than {} stays: {e}", state.snapshot.version());
         }
     }
 
-    /// Removes the pin.
-    pub(super) fn release_pin(&self) {
-        // That of a peer may be there although the peer did not join.
-        if (self.renewing.lock().take().is_some() || self.joined.is_some())
+    /// Removes the pin, if there is one. `joined`: that of a peer may be there although the peer
+    /// did not join.
+    pub fn release(&self, joined: bool) {
+        if (self.renewing.lock().take().is_some() || joined)
             && let Err(e) = self.container.unpin()
         {
             tracing::debug!("the pin stays until it is over: {e}");
         }
-    }
-
-    /// Notes that all packs belong to committed versions, after a commit.
-    pub(super) fn settle_packs(&self, state: &State) {
-        if let (true, Some(_none), Some(session)) = (state.preparations.is_empty(), self.storing.try_lock(), &state.session) {
-            session.settle();
-        }
-    }
-}
-
-impl Drop for IodConnector {
-    fn drop(&mut self) {
-        self.release_pin();
     }
 }
 
@@ -101,7 +108,7 @@ mod tests {
     fn a_mount_has_a_pin_until_it_is_closed() {
         let store = empty();
         let c = open(&store);
-        c.keep_pinned().unwrap();
+        c.pins.keep_renewed().unwrap();
         assert_eq!(count(&store, keys::PINS), 1);
         c.close().unwrap();
         assert_eq!(count(&store, keys::PINS), 0);
@@ -118,8 +125,8 @@ mod tests {
             c.commit().unwrap();
         }
         c.write(id, 0, &[9; 50_000]).unwrap();
-        c.store_ahead().unwrap();
-        c.renew_pin();
+        c.values.store_ahead().unwrap();
+        c.pins.renew();
         let packs: u64 = (0..3).map(|_| collect(&store).packs).sum();
         assert!(packs >= 7, "{packs} packs");
         c.commit().unwrap();
@@ -135,14 +142,14 @@ mod tests {
         let c = open(&store);
         let id = c.create_dataset(c.root(), b"d", &spec("u1", &[8 << 20])).unwrap();
         c.write(id, 0, &vec![1; 8 << 20]).unwrap();
-        c.keep_pinned().unwrap();
+        c.pins.keep_renewed().unwrap();
         c.commit().unwrap();
         c.write(id, 0, &vec![2; 6 << 20]).unwrap();
         c.close().unwrap();
         let c = open(&store);
         c.write(id, (7 << 20) + 5, &[3; 100]).unwrap();
         c.set_size(id, 9 << 20).unwrap();
-        c.renew_pin();
+        c.pins.renew();
         assert_eq!(collect(&store).rewritten, 1);
         c.commit().unwrap();
         c.close().unwrap();

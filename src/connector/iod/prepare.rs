@@ -59,7 +59,7 @@ impl IodConnector {
     /// change other objects.
     fn prepared(&self, copy: &mut State, id: u64, spec: &DatasetSpec, named: Option<u64>) -> Result<bool> {
         self.change_layout(copy, id, spec, Elements::Kept)?;
-        self.store_values(copy)?;
+        self.values.store(copy)?;
         Ok(self.dataset_of(copy, id)?.named == named)
     }
 
@@ -137,7 +137,7 @@ mod tests {
         for commits_first in [false, true] {
             let store = empty();
             let (c, id, data) = made(&store);
-            c.keep_pinned().unwrap();
+            c.pins.keep_renewed().unwrap();
             if commits_first {
                 Edit::commit(&*c).unwrap();
             }

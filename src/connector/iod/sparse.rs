@@ -470,6 +470,6 @@ impl IodConnector {
                 None => state.remove(key)?,
             }
         }
-        self.bound_dirty(state)
+        self.values.bound(state)
     }
 }

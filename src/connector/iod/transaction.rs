@@ -89,7 +89,7 @@ pub(super) fn open_peer(
     let joined = Peer::joined(transaction.name, member);
     let state = State::new(container.clone(), snapshot, Some(session));
     let connector = IodConnector::of_peer(container, state, true, env, Some(joined));
-    connector.keep_base_pinned(&connector.states.shown())?;
+    connector.pins.keep_base(&connector.states.shown())?;
     Ok((connector, seconds))
 }
 
@@ -134,7 +134,7 @@ impl IodConnector {
 
     /// Stores the part of this peer; the last one commits.
     fn finish_peer(&self, peer: &Peer) -> Result<()> {
-        if let Err(e) = self.store_ahead() {
+        if let Err(e) = self.values.store_ahead() {
             tracing::debug!("finishing stores the chunks: {e}");
         }
         let mut state = self.states.next();
@@ -154,7 +154,7 @@ impl IodConnector {
             if !peer.is_finished.load(Ordering::Acquire) {
                 self.lead(&mut state)?;
             }
-            self.store_values(&mut state)?;
+            self.values.store(&mut state)?;
             let delta = self.part(&mut state)?;
             // After an error it is not known whether the part is stored: it stays as it is.
             peer.is_finished.store(true, Ordering::Release);
@@ -257,7 +257,7 @@ fn publish(
     state.session = Some(session);
     let scratch = IodConnector::new(container.clone(), state, true, env.clone());
     // The session may have packs of other changes: the commit does not settle them.
-    let _storing = scratch.storing.lock();
+    let _storing = scratch.values.stop();
     let mut state = scratch.states.next();
     let refused = |reason: String, state: &State| {
         tracing::error!("transaction {} is refused: {reason}", transaction.name);
@@ -280,7 +280,7 @@ fn publish(
                 return refused(reason, &state);
             }
         }
-        scratch.store_values(&mut state)?;
+        scratch.values.store(&mut state)?;
         let entries = entries(&state);
         let mut record = scratch.new_record(&state, &entries)?;
         record.transaction = Some(transaction.identity());

@@ -481,7 +481,7 @@ fn a_tree_takes_one_place_whatever_fails() {
 fn a_tree_has_a_pin_beside_that_of_its_mount() {
     let store = store();
     let a = writer(&store);
-    a.keep_pinned().unwrap();
+    a.pins.keep_renewed().unwrap();
     let pinned = || {
         let keys = store.keys().into_iter().filter(|key| key.starts_with(keys::PINS));
         let pins = keys.map(|key| Pin::decode(&store.get(&key, 0..1 << 16).unwrap()).unwrap());
@@ -496,10 +496,10 @@ fn a_tree_has_a_pin_beside_that_of_its_mount() {
     let tree = a.open_tree("t").unwrap();
     let other = peer(&store, "t", 2);
     put(&tree, b"of-tree", 0, &[7; 200_000]);
-    tree.store_ahead().unwrap();
+    tree.values.store_ahead().unwrap();
     put(&other, b"of-other", 0, &[8; 200_000]);
     put(&a, b"outside", 0, &[9; 200_000]);
-    a.store_ahead().unwrap();
+    a.values.store_ahead().unwrap();
     assert_eq!(pinned(), BTreeSet::from([of_a, (session(&tree), base), (session(&other), base)]));
     let collect = || {
         let options = gc::Options { keep: gc::Keep::Versions(1), grace: 0, dry_run: false };
@@ -538,7 +538,7 @@ fn packs_of_the_mount_that_commits_for_others_are_kept() {
     }
     let a = writer(&store);
     put(&a, b"of-a", 0, &[7; 200_000]);
-    a.store_ahead().unwrap();
+    a.values.store_ahead().unwrap();
     a.end("t", Ending::Finish).unwrap();
     assert_eq!((published(&store, "t").len(), a.states.shown().session.as_ref().unwrap().settled()), (1, 0));
     a.commit().unwrap();

@@ -103,7 +103,7 @@ impl IodConnector {
     pub(super) fn end_peer(&self) {
         if let Some(peer) = &self.joined {
             peer.end();
-            self.release_pin();
+            self.pins.release(self.joined.is_some());
         }
     }
 
@@ -130,7 +130,7 @@ impl IodConnector {
         };
         state.session = Some(session.clone());
         let member = self.container.join_transaction(&transaction, session.number(), None)?;
-        self.keep_base_pinned(state)?;
+        self.pins.keep_base(state)?;
         peer.join(member);
         Ok(())
     }

@@ -76,7 +76,7 @@ impl IodConnector {
                 }
                 Some(())
             })?;
-            self.bound_dirty(state)?;
+            self.values.bound(state)?;
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl IodConnector {
                     })?,
                 }
             }
-            self.bound_dirty(state)?;
+            self.values.bound(state)?;
             at = at.saturating_add(n as u64);
         }
         state.touch(id)

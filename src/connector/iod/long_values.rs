@@ -1,0 +1,256 @@
+//! Values that are too long for records, chunks encoded, in packs: stored beside writers when many
+//! are in memory, and by each commit. No version has them before a commit.
+
+use super::chunk_reader::ChunkReader;
+use super::dataset::Dataset;
+use super::decoding::chunk_key;
+use super::derived::Derived;
+use super::image::{Body, Change, SharedImage, Unencoded};
+use super::running::Running;
+use super::state::State;
+use super::states::States;
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::key::CacheKey;
+use crate::iod::cell::INLINE_MAX_BYTES;
+use crate::iod::{Cell, Data, Key, PackWriter, Session, keys};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// Chunks that are encoded before they are put into packs.
+const ENCODED_AT_ONCE: usize = 64;
+/// Least memory for changes that are not encoded, bytes.
+const DIRTY_MIN_BYTES: u64 = 16 << 20;
+
+/// See the module's description.
+pub(super) struct LongValues {
+    states: Arc<States>,
+    chunks: Arc<ChunkReader>,
+    derived: Arc<Derived>,
+    /// Bytes of chunks in memory above which a thread stores them. Writers wait above twice that.
+    limit: usize,
+    /// Held by the one thread that stores values beside writers. Before the next state; a thread
+    /// that has that one only tries it.
+    storing: parking_lot::Mutex<()>,
+    /// Threads that were started for that.
+    storers: Arc<AtomicUsize>,
+}
+
+impl LongValues {
+    /// Those of `states`.
+    pub fn new(states: Arc<States>, chunks: Arc<ChunkReader>, derived: Arc<Derived>) -> Arc<LongValues> {
+        let limit = usize::try_from((chunks.env.cache.budget() / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
+        Arc::new(LongValues { states, chunks, derived, limit, storing: parking_lot::Mutex::new(()), storers: Arc::default() })
+    }
+
+    /// Encodes chunks in memory if one operation made many.
+    pub fn bound(&self, state: &mut State) -> Result<()> {
+        if state.dirty_bytes > self.limit.saturating_mul(4) { self.store(state) } else { Ok(()) }
+    }
+
+    /// Stores all values in packs that are too long for records, chunks encoded. No version has
+    /// them yet.
+    pub fn store(&self, state: &mut State) -> Result<()> {
+        let Some(session) = state.session.clone() else { return Ok(()) };
+        let (values, chunks) = (long_values(state), self.dirty_chunks(state)?);
+        let (longs, cells) = self.store_all(&session, &values, &chunks)?;
+        // Not before the packs are there: after an error the values are still in memory.
+        values_stored(state, values, longs);
+        let stored = self.chunks_stored(state, chunks, cells);
+        self.cache_stored(stored);
+        Ok(())
+    }
+
+    /// Stores long values and chunks in packs, chunks encoded, while other operations run: a commit
+    /// after it has little left to do.
+    pub fn store_ahead(&self) -> Result<()> {
+        let _one = self.storing.lock();
+        let state = self.states.shown();
+        let (Some(session), None) = (state.session.clone(), &state.failed) else { return Ok(()) };
+        let (values, chunks) = (long_values(&state), self.dirty_chunks(&state)?);
+        if values.is_empty() && chunks.is_empty() {
+            return Ok(());
+        }
+        drop(state);
+        let (longs, cells) = self.store_all(&session, &values, &chunks)?;
+        let mut state = self.states.next();
+        values_stored(&mut state, values, longs);
+        let stored = self.chunks_stored(&mut state, chunks, cells);
+        drop(state);
+        self.cache_stored(stored);
+        Ok(())
+    }
+
+    /// Has a thread store chunks ahead if many are in memory; waits for it if too many are.
+    pub fn store_many_ahead(self: &Arc<Self>) -> Result<()> {
+        let dirty = self.states.shown().dirty_bytes;
+        if dirty > self.limit.saturating_mul(2) {
+            return self.store_ahead();
+        }
+        // A burst of writes starts one.
+        if dirty > self.limit
+            && let Some(running) = Running::one_of(&self.storers, 1)
+        {
+            let values = self.clone();
+            let store = move || {
+                let _running = running;
+                // The chunks stay in memory; a commit gets the error again.
+                if let Err(e) = values.store_ahead() {
+                    tracing::debug!("chunks are not stored ahead: {e}");
+                }
+            };
+            if let Err(e) = std::thread::Builder::new().name("h5dir-store".into()).spawn(store) {
+                tracing::debug!("chunks are not stored ahead: {e}");
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunks in memory.
+    fn dirty_chunks(&self, state: &State) -> Result<Vec<DirtyChunk>> {
+        let mut chunks = Vec::new();
+        for (key, change) in &state.changes {
+            if let Body::Dirty(image) = &change.body {
+                let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
+                chunks.push(DirtyChunk { key: key.clone(), dataset: self.derived.dataset(state, id)?, image: image.now() });
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// Stores long values, and chunks encoded; returns where.
+    fn store_all(&self, session: &Session, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
+        let mut packs = PackWriter::new(&self.chunks.container, session);
+        let stored = put_all(&mut packs, values, chunks);
+        if let Err(e) = &stored {
+            packs.give_up(e);
+        }
+        stored
+    }
+
+    /// Replaces chunks in memory by what is stored of them, unless they changed since; returns
+    /// those for the cache.
+    fn chunks_stored(&self, state: &mut State, chunks: Vec<DirtyChunk>, cells: Vec<Cell>) -> Vec<StoredImage> {
+        let mut stored = Vec::new();
+        for (DirtyChunk { key, dataset, image }, cell) in chunks.into_iter().zip(cells) {
+            state.note_pack(&cell);
+            let Some(Change { body: Body::Dirty(now), ranges }) = state.changes.get(&key) else { continue };
+            if !Arc::ptr_eq(&now.now(), &image) {
+                continue;
+            }
+            let ranges = ranges.clone();
+            let is_sparse = image.image().defined().is_some();
+            let is_full = !is_sparse && ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.memory());
+            let in_cache = if let Data::Extent(extent) = &cell.data { Some(chunk_key(&dataset, extent)) } else { None };
+            state.change_form(key, Body::Cell(cell), ranges);
+            stored.extend(in_cache.map(|key| StoredImage { key, image, is_full }));
+        }
+        stored
+    }
+
+    /// Puts chunks that were stored into the cache. Full ones are rarely read soon.
+    fn cache_stored(&self, stored: Vec<StoredImage>) {
+        for StoredImage { key, image, is_full } in stored {
+            // A reader that has it now has read it.
+            let Ok(Unencoded(image)) = Arc::try_unwrap(image) else { continue };
+            let len = image.element_bytes();
+            if let Some(chunk) = self.chunks.env.cache.insert(key, image).filter(|_| is_full) {
+                self.chunks.env.cache.record_read(key, &chunk, len);
+            }
+        }
+    }
+
+    /// What `f` returns while no thread stores values beside writers; `None`: one does.
+    pub fn while_idle<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
+        let _none = self.storing.try_lock()?;
+        Some(f())
+    }
+
+    /// Waits until no thread stores values beside writers, and keeps others from it.
+    pub fn stop(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.storing.lock()
+    }
+}
+
+/// A value in memory that is too long for records: a chunk in stored form, a block of cells.
+struct LongValue {
+    key: Key,
+    mask: u32,
+    bytes: Arc<[u8]>,
+}
+
+/// The long values in memory.
+fn long_values(state: &State) -> Vec<LongValue> {
+    let values = state.changes.iter().filter_map(|(key, change)| match &change.body {
+        Body::Cell(cell) => cell.long().map(|bytes| LongValue { key: key.clone(), mask: cell.mask, bytes: bytes.clone() }),
+        _ => None,
+    });
+    values.collect()
+}
+
+/// Replaces long values in memory by where they are stored, unless they changed since.
+fn values_stored(state: &mut State, values: Vec<LongValue>, cells: Vec<Cell>) {
+    for (LongValue { key, bytes, .. }, cell) in values.into_iter().zip(cells) {
+        state.note_pack(&cell);
+        let Some(Change { body: Body::Cell(now), ranges }) = state.changes.get(&key) else { continue };
+        if now.mask == cell.mask && now.long().is_some_and(|now| Arc::ptr_eq(now, &bytes)) {
+            let ranges = ranges.clone();
+            state.change_form(key, Body::Cell(cell), ranges);
+        }
+    }
+}
+
+/// A chunk in memory.
+struct DirtyChunk {
+    key: Key,
+    dataset: Arc<Dataset>,
+    image: SharedImage,
+}
+
+/// A chunk that was stored, and is to be cached.
+struct StoredImage {
+    key: CacheKey,
+    image: SharedImage,
+    /// It was written to its end.
+    is_full: bool,
+}
+
+/// Puts long values and chunks, encoded, into packs, which are durable then; returns where.
+fn put_all(packs: &mut PackWriter<'_>, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
+    let place = |value: &LongValue| Ok(Cell { mask: value.mask, data: Data::Extent(packs.add(&value.bytes)?) });
+    let longs = values.iter().map(place).collect::<Result<Vec<_>>>()?;
+    let mut cells = Vec::with_capacity(chunks.len());
+    for group in chunks.chunks(ENCODED_AT_ONCE) {
+        for encoded in encode_all(group) {
+            let (bytes, mask) = encoded?;
+            cells.push(Cell { mask, data: placed(packs, &bytes)? });
+        }
+    }
+    packs.settle()?;
+    Ok((longs, cells))
+}
+
+/// A value in a record, or in a pack if it is long.
+fn placed(packs: &mut PackWriter<'_>, bytes: &[u8]) -> Result<Data> {
+    match bytes.len() > INLINE_MAX_BYTES {
+        true => packs.add(bytes).map(Data::Extent),
+        false => Ok(Data::Inline(bytes.into())),
+    }
+}
+
+/// Encodes chunks, several at once if they have filters.
+fn encode_all(chunks: &[DirtyChunk]) -> Vec<Result<(Cow<'_, [u8]>, u32)>> {
+    fn encode(chunk: &DirtyChunk) -> Result<(Cow<'_, [u8]>, u32)> {
+        chunk.dataset.encode(&chunk.image)
+    }
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if threads < 2 || chunks.len() < 2 || chunks.iter().all(|chunk| chunk.dataset.pipeline.is_empty()) {
+        return chunks.iter().map(encode).collect();
+    }
+    let lost = || Err(Error::Io { operation: "encode a chunk", address: Address::UNDEF, errno: libc::EIO });
+    std::thread::scope(|scope| {
+        let parts = chunks.chunks(chunks.len().div_ceil(threads));
+        let running: Vec<_> = parts.map(|part| (part.len(), scope.spawn(move || part.iter().map(encode).collect::<Vec<_>>()))).collect();
+        running.into_iter().flat_map(|(len, thread)| thread.join().unwrap_or_else(|_| (0..len).map(|_| lost()).collect())).collect()
+    })
+}
