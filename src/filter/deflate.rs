@@ -10,7 +10,8 @@
 //! whose output for scientific data is on average no larger than zlib's, which other programs that
 //! write the dataset use. Chunks of which most is zero are deflated by `deflate_zeros`.
 
-use super::{FilterError, Params, bounded, deflate_zeros};
+use super::deflate_zeros::{self, Run};
+use super::{FilterError, Params, bounded};
 use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{CompressionLvl, Compressor, Decompressor};
 use std::cell::RefCell;
@@ -51,6 +52,18 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
         out.truncate(len);
         Ok(Some(bounded::fitted(out)))
     })
+}
+
+/// Deflates the data of `runs` as [`encode`]. `None`: they have not enough zeros to gain from not
+/// being in one piece.
+///
+/// # Errors
+/// Those of [`encode`].
+pub fn encode_runs(runs: &[Run<'_>], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let &[level @ 0..=9] = p.cd_values else {
+        return Err(FilterError::corrupt(NAME, "client data must be one level of 0 to 9"));
+    };
+    Ok(deflate_zeros::encode_runs(runs, level))
 }
 
 /// Inflates `input`.

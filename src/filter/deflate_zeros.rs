@@ -5,7 +5,6 @@
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use std::cell::RefCell;
-use std::ops::Range;
 
 /// Zeros that are deflated once, bytes: of long runs, and of what is left of them.
 const UNITS_BYTES: [usize; 2] = [64 << 10, 4 << 10];
@@ -39,18 +38,58 @@ thread_local! {
     static ENCODER: RefCell<Option<Encoder>> = const { RefCell::new(None) };
 }
 
+/// Data that are deflated.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Run<'a> {
+    /// So many zeros, a multiple of [`STEP_BYTES`].
+    Zeros(usize),
+    /// Parts that follow each other.
+    Data(Vec<&'a [u8]>),
+}
+
+/// Appends `part` to `runs`.
+pub fn push<'a>(runs: &mut Vec<Run<'a>>, part: &'a [u8]) {
+    match runs.last_mut() {
+        Some(Run::Data(parts)) => parts.push(part),
+        _ => runs.push(Run::Data(vec![part])),
+    }
+}
+
+/// Appends `len` zeros to `runs`.
+pub fn push_zeros(runs: &mut Vec<Run<'_>>, len: usize) {
+    let whole = len - len % STEP_BYTES;
+    match runs.last_mut() {
+        Some(Run::Zeros(before)) => *before = before.saturating_add(whole),
+        _ if whole > 0 => runs.push(Run::Zeros(whole)),
+        _ => {}
+    }
+    if let Some(rest) = ZEROS.get(..len % STEP_BYTES).filter(|rest| !rest.is_empty()) {
+        push(runs, rest);
+    }
+}
+
 /// Deflates `input`. `None`: it has not enough zeros to gain from this.
 pub(super) fn encode(input: &[u8], level: u32) -> Option<Vec<u8>> {
-    let runs = runs(input);
-    let zeros: usize = runs.iter().filter(|(_, is_zero)| *is_zero).map(|(run, _)| run.len()).sum();
-    if zeros == 0 || zeros < input.len() / 2 {
+    encode_runs(&runs(input), level)
+}
+
+/// Deflates `runs`, as [`encode`].
+pub(super) fn encode_runs(runs: &[Run<'_>], level: u32) -> Option<Vec<u8>> {
+    let (mut zeros, mut data) = (0usize, 0usize);
+    for run in runs {
+        match run {
+            Run::Zeros(len) => zeros = zeros.saturating_add(*len),
+            Run::Data(parts) => data = parts.iter().fold(data, |n, part| n.saturating_add(part.len())),
+        }
+    }
+    if zeros == 0 || zeros < data {
         return None;
     }
     ENCODER.with_borrow_mut(|kept| {
         if kept.as_ref().is_none_or(|of| of.level != level) {
             *kept = Some(Encoder::new(level)?);
         }
-        kept.as_mut()?.encode(input, runs)
+        kept.as_mut()?.encode(runs)
     })
 }
 
@@ -59,26 +98,28 @@ impl Encoder {
         let compress = |level| Compress::new(Compression::new(level), false);
         let mut zeros = [Vec::new(), Vec::new()];
         for (len, unit) in UNITS_BYTES.into_iter().zip(&mut zeros) {
-            blocks(&mut compress(LEVEL_MAX), ZEROS.get(..len)?, unit)?;
+            blocks(&mut compress(LEVEL_MAX), &[ZEROS.get(..len)?], unit)?;
         }
         Some(Encoder { level, compress: compress(level.max(LEVEL_MIN)), zeros })
     }
 
-    fn encode(&mut self, input: &[u8], runs: Vec<(Range<usize>, bool)>) -> Option<Vec<u8>> {
+    fn encode(&mut self, runs: &[Run<'_>]) -> Option<Vec<u8>> {
         let mut out = HEADER.to_vec();
         let mut sum = Adler::default();
-        for (range, is_zero) in runs {
-            let part = input.get(range)?;
-            if is_zero {
-                let mut left = part.len();
-                for (len, unit) in UNITS_BYTES.into_iter().zip(&self.zeros) {
-                    (0..left / len).for_each(|_| out.extend_from_slice(unit));
-                    left %= len;
+        for run in runs {
+            match run {
+                Run::Zeros(zeros) => {
+                    let mut left = *zeros;
+                    for (len, unit) in UNITS_BYTES.into_iter().zip(&self.zeros) {
+                        (0..left / len).for_each(|_| out.extend_from_slice(unit));
+                        left %= len;
+                    }
+                    sum.add_zeros(*zeros);
                 }
-                sum.add_zeros(part.len());
-            } else {
-                blocks(&mut self.compress, part, &mut out)?;
-                sum.add(part);
+                Run::Data(parts) => {
+                    blocks(&mut self.compress, parts, &mut out)?;
+                    parts.iter().for_each(|part| sum.add(part));
+                }
             }
         }
         out.extend_from_slice(&LAST_BLOCK);
@@ -87,35 +128,44 @@ impl Encoder {
     }
 }
 
-/// Appends the blocks of `input`, which end at a byte and refer to no data before them.
-fn blocks(compress: &mut Compress, input: &[u8], out: &mut Vec<u8>) -> Option<()> {
+/// Appends the blocks of `parts`, which end at a byte and refer to no data before them.
+fn blocks(compress: &mut Compress, parts: &[&[u8]], out: &mut Vec<u8>) -> Option<()> {
     compress.reset();
+    let (last, before) = parts.split_last()?;
+    before.iter().try_for_each(|part| feed(compress, part, FlushCompress::None, out))?;
+    feed(compress, last, FlushCompress::Full, out)
+}
+
+/// Deflates `input` as a whole.
+fn feed(compress: &mut Compress, input: &[u8], flush: FlushCompress, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = input;
     loop {
         out.try_reserve(rest.len().saturating_add(1024)).ok()?;
         let (before, room) = (compress.total_in(), out.capacity());
-        let status = compress.compress_vec(rest, out, FlushCompress::Full).ok()?;
+        let status = compress.compress_vec(rest, out, flush).ok()?;
         let used = usize::try_from(compress.total_in().checked_sub(before)?).ok()?;
         rest = rest.get(used..)?;
-        // The flush is complete when it leaves room.
+        // A flush is complete when it leaves room.
         if status == Status::Ok && rest.is_empty() && out.len() < room {
             return Some(());
         }
     }
 }
 
-/// Divides `input` into whole steps of zeros (true) and other data.
-fn runs(input: &[u8]) -> Vec<(Range<usize>, bool)> {
-    let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
+/// Divides `input` into whole steps of zeros and other data.
+fn runs(input: &[u8]) -> Vec<Run<'_>> {
+    let mut runs = Vec::new();
     let mut at = 0usize;
-    for unit in input.chunks(STEP_BYTES) {
-        let is_zero = unit.len() == STEP_BYTES && ZEROS.get(..STEP_BYTES) == Some(unit);
-        let end = at.saturating_add(unit.len());
-        match runs.last_mut() {
-            Some((range, same)) if *same == is_zero => range.end = end,
-            _ => runs.push((at..end, is_zero)),
+    let is_zero = |step: &[u8]| ZEROS.get(..STEP_BYTES) == Some(step);
+    while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+        let same = is_zero(rest.get(..STEP_BYTES).unwrap_or_default());
+        let steps = rest.chunks(STEP_BYTES).take_while(|step| is_zero(step) == same);
+        let len = steps.map(<[u8]>::len).sum();
+        match same {
+            true => runs.push(Run::Zeros(len)),
+            false => runs.push(Run::Data(vec![rest.get(..len).unwrap_or_default()])),
         }
-        at = end;
+        at = at.saturating_add(len);
     }
     runs
 }
@@ -186,6 +236,13 @@ mod tests {
                 input[at..end].iter_mut().enumerate().for_each(|(i, b)| *b = (i * 7 + i / 300) as u8 ^ seed);
             }
             if let Some(stream) = encode(&input, level) {
+                prop_assert!(inflated(&stream) == input);
+            }
+            let mut runs = Vec::new();
+            for step in input.chunks(STEP_BYTES) {
+                if step.iter().all(|b| *b == 0) { push_zeros(&mut runs, step.len()) } else { push(&mut runs, step) }
+            }
+            if let Some(stream) = encode_runs(&runs, level) {
                 prop_assert!(inflated(&stream) == input);
             }
         }

@@ -10,7 +10,7 @@ mod bzip2;
 #[cfg(test)]
 mod cases;
 pub(crate) mod deflate;
-mod deflate_zeros;
+pub(crate) mod deflate_zeros;
 mod error;
 pub(crate) mod fletcher32;
 #[cfg(test)]

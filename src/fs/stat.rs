@@ -21,6 +21,12 @@ pub struct Stat {
 /// Permission bits of the owner.
 const OWNER_BITS: u16 = 0o700;
 
+/// True for the top directory of a view: it stays, whatever happens to names of objects.
+fn is_top(node: &Node) -> bool {
+    let above = node.parent();
+    above.is_some_and(|above| !std::ptr::addr_eq(above.item.view, node.item.view))
+}
+
 impl Stat {
     /// Attributes of the nodes of `namespace`.
     pub fn new(mounted: Arc<Mounted>, namespace: Arc<Namespace>, times: Arc<Times>) -> Self {
@@ -30,7 +36,7 @@ impl Stat {
     /// The answer to a look-up of `node`.
     pub fn entry(&self, node: &Node) -> Entry {
         let view = node.item.view;
-        let volatile = view.is_volatile() || self.mounted.changing && view.follows_names();
+        let volatile = view.is_volatile() || self.mounted.changing && view.follows_names() && !is_top(node);
         Entry { attr: self.attr(node), generation: 0, volatile }
     }
 

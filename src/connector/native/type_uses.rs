@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Structures that are visited. Of larger files it is not known.
+/// Structures and links that are visited. Of larger files it is not known.
 const STRUCTURES_MAX: u64 = 1 << 18;
 
 /// True if `file` counts the uses of its named datatypes. False: it does not, or it is damaged or
@@ -54,6 +54,11 @@ struct Uses {
 }
 
 impl Uses {
+    fn visit(&mut self) {
+        self.structures = self.structures.saturating_add(1);
+        self.is_unknown |= self.structures > STRUCTURES_MAX;
+    }
+
     fn found(&mut self, address: Address) {
         let count = self.of.entry(address).or_default();
         count.found = count.found.saturating_add(1);
@@ -90,8 +95,7 @@ impl Uses {
 
 impl Claims for Uses {
     fn live(&mut self, _object: Option<Address>, _extent: Extent) {
-        self.structures = self.structures.saturating_add(1);
-        self.is_unknown |= self.structures > STRUCTURES_MAX;
+        self.visit();
     }
 
     fn free(&mut self, _range: Range<u64>) {}
@@ -105,6 +109,7 @@ impl Claims for Uses {
     }
 
     fn link(&mut self, _group: Address, link: &Link) {
+        self.visit();
         if let LinkTarget::Hard(address) = link.target {
             self.found(address);
         }

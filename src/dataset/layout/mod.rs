@@ -23,4 +23,4 @@ pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, new_in_log, open};
 pub(crate) use source_reads::SourceReads;
 pub use traits::{AlwaysTurn, BackgroundTurn, Deferred, Front, Seek};
-pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, StoredChunks, batch_len};
+pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, StoredChunks};

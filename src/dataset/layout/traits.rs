@@ -449,6 +449,8 @@ pub type DirtyList = [(ChunkKey, Arc<DirtyChunk>)];
 
 /// Writeback of the dirty chunks of one dataset.
 pub trait WriteBack {
+    /// Number of `chunks` that are encoded before they are stored, at least 1.
+    fn batch_len(&self, env: &Environment, chunks: &DirtyList) -> usize;
     /// Encodes chunks in parallel. Needs no lock.
     fn encode(&self, env: &Environment, chunks: &DirtyList) -> Result<Vec<Encoded>>;
     /// Encodes chunks and stores them.

@@ -516,7 +516,7 @@ impl Types {
 
     /// Writes the changed link counts; the object's own one into its header `own`.
     fn apply(self, store: &Store, own: &mut HeaderEdit) -> Result<()> {
-        if self.own != 0 {
+        if self.own > 0 || self.own < 0 && own.links() > 0 {
             own.add_links(self.own)?;
         }
         self.others.into_iter().try_for_each(|header| header.write(store))

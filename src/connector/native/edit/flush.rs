@@ -14,7 +14,6 @@ use super::{DIRTY_MIN, DIRTY_PART, Editing, is_full};
 use crate::base::{Result, waiting};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::key::{ChunkKey, DatasetKey};
-use crate::dataset::layout::batch_len;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -203,8 +202,12 @@ impl WriteBack<'_> {
         let mut entered = 0usize;
         for (n, chunks) in by_dataset(chunks) {
             let id = id_of(n);
-            let bytes = chunks.first().map_or(0, |(_, chunk)| chunk.len());
-            for batch in chunks.chunks(batch_len(env, bytes)) {
+            let batch_len = {
+                let access = self.connector.access();
+                let open = access.dataset(id).ok();
+                open.and_then(|d| d.dataset.layout().write_back().map(|w| w.batch_len(env, &chunks))).unwrap_or(1)
+            };
+            for batch in chunks.chunks(batch_len.max(1)) {
                 // The dataset may have been deleted, and its address reused.
                 let (dataset, batch) = {
                     let access = self.connector.access();

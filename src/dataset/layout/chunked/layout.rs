@@ -386,6 +386,10 @@ impl Definition for Chunked {
 }
 
 impl WriteBack for Chunked {
+    fn batch_len(&self, env: &Environment, chunks: &DirtyList) -> usize {
+        write::batch(env, self, chunks)
+    }
+
     fn encode(&self, env: &Environment, chunks: &DirtyList) -> Result<Vec<Encoded>> {
         write::encode(env, self, &|scaled| self.grid.is_edge(scaled), chunks)
     }

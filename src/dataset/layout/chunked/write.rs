@@ -5,6 +5,7 @@
 //! through the transaction. See docs/DESIGN-crash.md.
 
 use super::storage::Chunked;
+use crate::base::element_set::ElementSet;
 use crate::base::limits::{self, IO_PIECE_BYTES};
 use crate::base::zeros::is_zero;
 use crate::base::{Address, Error, Result};
@@ -46,6 +47,18 @@ pub(crate) struct ChunkWriter<'a> {
     pub(crate) fill: &'a FillPattern,
     /// K of version 1 chunk B-trees.
     pub(crate) btree_k: u16,
+}
+
+/// Number of dirty chunks of one dataset that are encoded before they are stored, by the bytes that
+/// are encoded.
+pub(super) fn batch(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> usize {
+    if !c.format.stores_defined() {
+        return batch_len(env, c.grid.chunk_bytes());
+    }
+    let elements = |chunk: &DirtyChunk| chunk.image().defined().map_or(0, ElementSet::elements);
+    let all = chunks.iter().map(|(_, chunk)| elements(chunk)).fold(0, u64::saturating_add);
+    let each = all.div_ceil((chunks.len() as u64).max(1));
+    batch_len(env, each.saturating_mul(c.chunks.element_size))
 }
 
 /// Encodes dirty chunks of one dataset in parallel. `is_edge`: true for the scaled offsets of a
@@ -300,7 +313,7 @@ impl ChunkWriter<'_> {
     /// Encodes and stores dirty chunks. Returns whether the layout message changed.
     pub(crate) fn flush(&self, layout: &mut DataLayout, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<bool> {
         let mut changed = false;
-        for batch in chunks.chunks(batch_len(self.env, self.chunked.grid.chunk_bytes())) {
+        for batch in chunks.chunks(batch(self.env, self.chunked, chunks)) {
             changed |= self.enter(layout, &encode(self.env, self.chunked, &|scaled| self.chunked.grid.is_edge(scaled), batch)?)?;
         }
         Ok(changed)

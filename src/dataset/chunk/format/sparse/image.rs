@@ -6,6 +6,7 @@ use crate::base::{buffers, limits};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::dataset::fill::FillPattern;
+use crate::filter::deflate_zeros::{Run, push, push_zeros};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -164,6 +165,32 @@ impl SparseImage {
                 }
             }
         }
+    }
+
+    /// All elements, row-major, as data and zeros. `None`: the fill value is not zero, or the chunk
+    /// is above the limit for chunks.
+    pub(super) fn runs(&self) -> Option<Vec<Run<'_>>> {
+        if !self.geometry.fill.is_zero() || self.geometry.bytes() > limits::CHUNK_BYTES_MAX {
+            return None;
+        }
+        let (mut runs, mut at, end) = (Vec::new(), 0u64, self.geometry.bytes());
+        let zeros = |runs: &mut Vec<Run<'_>>, range: Range<u64>| {
+            push_zeros(runs, usize::try_from(range.end.saturating_sub(range.start)).ok()?);
+            Some(())
+        };
+        for (number, page) in &self.pages {
+            let start = number.saturating_mul(PAGE_BYTES as u64);
+            let len = usize::try_from(end.checked_sub(start)?).unwrap_or(PAGE_BYTES).min(PAGE_BYTES);
+            if at < start {
+                zeros(&mut runs, at..start)?;
+            }
+            push(&mut runs, page.get(..len)?);
+            at = start.saturating_add(len as u64);
+        }
+        if at < end {
+            zeros(&mut runs, at..end)?;
+        }
+        Some(runs)
     }
 
     /// All elements, row-major. Errors: the chunk is above the limit for chunks.

@@ -151,12 +151,24 @@ impl Mapped {
         })
     }
 
+    /// The stream of a chunk without other filters before it; its zeros are not looked at. `None`:
+    /// there is none.
+    fn deflated_runs(&self, image: &SparseImage, filters: &[FilterSpec]) -> Option<Vec<u8>> {
+        let [filter] = filters else { return None };
+        let runs = image.runs()?;
+        let params = Params { cd_values: &filter.cd_values, expected: 0, limit: usize::MAX };
+        deflate::encode_runs(&runs, &params).ok().flatten()
+    }
+
     /// The filters before the map, applied to the elements of a chunk; the filter mask.
-    fn deflated(&self, elements: Vec<u8>) -> Result<(Vec<u8>, u32)> {
-        let most = elements.len() / AGAIN_DIVISOR;
+    fn deflated(&self, image: &SparseImage) -> Result<(Vec<u8>, u32)> {
+        let most = usize::try_from(self.geometry.bytes()).unwrap_or(usize::MAX) / AGAIN_DIVISOR;
         let first = self.deflate.saturating_add(usize::from(!self.again));
         let filters = self.pipeline.filters.get(..first).unwrap_or_default();
-        let (stream, mask) = Pipeline { filters: filters.to_vec() }.encode(elements).map_err(|e| refuse(&e))?;
+        let (stream, mask) = match self.deflated_runs(image, filters) {
+            Some(stream) => (stream, 0),
+            None => Pipeline { filters: filters.to_vec() }.encode(image.to_dense()?).map_err(|e| refuse(&e))?,
+        };
         if first.checked_sub(1).is_none_or(|i| !is_applied(mask, i)) {
             return Err(Error::refused(libc::EOPNOTSUPP, "a sparse chunk could not be deflated"));
         }
@@ -237,7 +249,7 @@ impl ChunkFormat for Mapped {
     fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {
         let image = SparseImage::of(image)?;
         coded::check_set(image.set())?;
-        let (stream, mask) = self.deflated(image.to_dense()?)?;
+        let (stream, mask) = self.deflated(&image)?;
         let mapped = self.with_map(&stream, image.set())?;
         let behind = self.pipeline.filters.get(self.deflate.saturating_add(1)..).unwrap_or_default();
         let (stored, _) = Pipeline { filters: behind.to_vec() }.encode(mapped).map_err(|e| refuse(&e))?;
