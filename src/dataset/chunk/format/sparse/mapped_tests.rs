@@ -42,7 +42,9 @@ fn stored(format: &dyn ChunkFormat, written: &[(u64, &[u8])]) -> (usize, u32) {
 fn noise(len: usize) -> Vec<u8> {
     let mut x = 1u32;
     let mut next = || {
-        (x ^= x << 13, x ^= x >> 17, x ^= x << 5);
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
         x as u8
     };
     (0..len).map(|_| next()).collect()
