@@ -33,9 +33,7 @@ thread_local! {
 /// # Errors
 /// [`FilterError::Corrupt`] if the client data are not one level from 0 to 9.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
-    let &[level @ 0..=9] = p.cd_values else {
-        return Err(FilterError::corrupt(NAME, "client data must be one level of 0 to 9"));
-    };
+    let level = level(p)?;
     if let Some(stream) = deflate_zeros::encode(input, level) {
         return Ok(Some(stream));
     }
@@ -60,10 +58,15 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
 /// # Errors
 /// Those of [`encode`].
 pub fn encode_runs(runs: &[Run<'_>], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
-    let &[level @ 0..=9] = p.cd_values else {
-        return Err(FilterError::corrupt(NAME, "client data must be one level of 0 to 9"));
-    };
-    Ok(deflate_zeros::encode_runs(runs, level))
+    Ok(deflate_zeros::encode_runs(runs, level(p)?))
+}
+
+/// The compression level that client data state.
+fn level(p: &Params<'_>) -> Result<u32, FilterError> {
+    match *p.cd_values {
+        [level @ 0..=9] => Ok(level),
+        _ => Err(FilterError::corrupt(NAME, "client data must be one level of 0 to 9")),
+    }
 }
 
 /// Inflates `input`.

@@ -17,6 +17,11 @@ const STAGE_SLACK_BYTES: usize = 64 << 10;
 /// Filters that a chunk's filter mask can represent.
 const MASK_BITS: usize = 32;
 
+/// True if filter `i` of a pipeline was applied to a chunk with this filter mask.
+pub fn is_applied(mask: u32, i: usize) -> bool {
+    u32::try_from(i).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0
+}
+
 impl FilterSpec {
     /// The name stored in the file, or the registered one if that is empty.
     pub fn display_name(&self) -> Cow<'_, str> {
@@ -128,7 +133,7 @@ impl Pipeline {
 
     /// Reverses the filters; about `chunk_bytes` bytes are expected.
     fn reverse(&self, stored: &[u8], filter_mask: u32, chunk_bytes: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
-        let applied = |i: usize| u32::try_from(i).ok().and_then(|i| filter_mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
+        let applied = |i: usize| is_applied(filter_mask, i);
         // The decompressor's output includes a checksum that was appended before compression.
         let mut checksums = self.filters.iter().enumerate().filter(|(i, f)| f.id == FLETCHER32 && applied(*i)).count();
         // Output of the last stage (none: `stored`) and its length without a verified checksum.

@@ -12,6 +12,7 @@ use crate::dataset::chunk::image::ChunkImage;
 use crate::dataset::chunk::key::{CacheKey, DatasetKey, StoredExtent};
 use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::dataset::environment::Environment;
+use crate::filter::pipeline::is_applied;
 use crate::iod::{Cell, Data, Extent};
 use std::sync::Arc;
 
@@ -133,8 +134,7 @@ impl Dataset {
 
     /// True if the filters of a chunk with this mask were all left out.
     fn is_plain(&self, mask: u32) -> bool {
-        let skipped = |i: usize| u32::try_from(i).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 != 0;
-        (0..self.pipeline.filters.len()).all(skipped)
+        (0..self.pipeline.filters.len()).all(|i| !is_applied(mask, i))
     }
 }
 

@@ -272,7 +272,7 @@ impl ObjectModel {
         self.change(None, |edit| {
             let kind = from.read(|object| Ok(object.connector.info(object.id)?.kind))?;
             if kind == ObjectKind::Dataset && self.object().connector.dataset(self.id)?.is_elsewhere {
-                // One that must not be opened is missing, too, until that is permitted.
+                // A source that must not be opened may be there: who reads it gets the error.
                 lost.source = exchange::missing_source(self.object()).unwrap_or(None);
             } else if kind == ObjectKind::Dataset {
                 if from.read(exchange::is_copied_as_value)? {

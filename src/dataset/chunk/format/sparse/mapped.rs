@@ -20,6 +20,7 @@ use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPA
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::source::ChunkSource;
 use crate::dataset::fill::FillPattern;
+use crate::filter::pipeline::is_applied;
 use crate::filter::registry::{DEFLATE, FLETCHER32};
 use crate::filter::{FilterError, FilterSpec, Params, Pipeline, deflate, fletcher32};
 use crate::format::Reader;
@@ -59,11 +60,6 @@ struct Mapped {
 fn stream_filter(filters: &[FilterSpec]) -> Option<usize> {
     let last = filters.iter().rposition(|f| f.id != FLETCHER32)?;
     filters.get(last).filter(|f| f.id == DEFLATE).map(|_| last)
-}
-
-/// True if filter `i` was applied to a chunk with this filter mask.
-fn is_applied(mask: u32, i: usize) -> bool {
-    u32::try_from(i).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0
 }
 
 /// Creates datasets of this profile.
