@@ -2,16 +2,18 @@
 
 use super::access::IodConnector;
 use super::chunks::Source;
-use super::dataset::{Dataset, Storage};
+use super::dataset::Dataset;
 use super::form_index::{FormIndex, Index};
 use super::forms::Parts;
 use super::image::Body;
 use super::sparse::Sets;
 use super::state::State;
+use super::value_chunks::ValueChunks;
 use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Result, waiting};
 use crate::connector::{ChunkPlace, Chunks, Content, FILL_BYTES_MAX, Form};
 use crate::dataset::chunk::defined::ChunkSets;
+use crate::dataset::chunk::present::PresentChunks;
 use crate::dataset::layout::Seek;
 use crate::iod::range::KeyRange;
 use crate::iod::{Key, keys};
@@ -148,42 +150,6 @@ fn estimated(state: &State, d: &Dataset, bytes: u64, next: &Key) -> Result<u64> 
     Ok(all.checked_div(covered.into()).map_or(bytes, |all| u64::try_from(all).unwrap_or(u64::MAX)))
 }
 
-/// Bytes of the dataset in all chunks with the same first coordinate.
-fn slab_bytes(d: &Dataset) -> u64 {
-    match &d.storage {
-        Storage::Chunked(dims) => d.row_bytes().unwrap_or(1).saturating_mul(dims.first().copied().unwrap_or(1)),
-        _ => d.grid.chunk_bytes(),
-    }
-    .max(1)
-}
-
-/// The least first coordinate of a chunk, from `first` on.
-fn next_slab(state: &State, id: u64, first: u64) -> Result<Option<u64>> {
-    let range = (Bound::Included(keys::chunk(id, &[first])), keys::of_kind(id, keys::CHUNK).1);
-    let mut found = None;
-    let _ = state.scan(&range, &mut |key, _| {
-        found = keys::scaled(key).and_then(|scaled| scaled.first().copied());
-        Ok(ControlFlow::Break(()))
-    })?;
-    Ok(found)
-}
-
-impl IodContent {
-    /// Next stored slab, or end of stored slabs, at or after `offset` of `d`, which is at `state`.
-    fn seek_slabs(&self, state: &State, d: &Dataset, offset: u64, what: Seek) -> Result<Option<u64>> {
-        let slab = slab_bytes(d);
-        let mut at = offset / slab;
-        if what == Seek::Data {
-            let found = next_slab(state, self.id, at)?.map(|first| first.saturating_mul(slab).max(offset));
-            return Ok(found.filter(|start| *start < d.size));
-        }
-        while next_slab(state, self.id, at)? == Some(at) {
-            at = at.saturating_add(1);
-        }
-        Ok(Some(at.saturating_mul(slab).max(offset).min(d.size)))
-    }
-}
-
 impl Content for IodContent {
     fn size(&self) -> Result<u64> {
         let state = self.connector.states.shown();
@@ -261,7 +227,7 @@ impl Content for IodContent {
             let sets = Sets::of(&self.connector, &d, &state)?;
             return (&sets as &dyn ChunkSets).seek(offset, what);
         }
-        self.seek_slabs(&state, &d, offset, what)
+        (&ValueChunks { state: &state, d: &d } as &dyn PresentChunks).seek(offset, what)
     }
 
     fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
@@ -274,14 +240,12 @@ impl Content for IodContent {
         if d.datatype.contains_vlen() || d.element_size > FILL_BYTES_MAX {
             return Ok(Some(offset..size));
         }
-        if d.knows_defined() {
-            let sets = &Sets::of(&self.connector, &d, &state)? as &dyn ChunkSets;
-            let Some(start) = sets.seek(offset, Seek::Data)? else { return Ok(None) };
-            let end = sets.seek(start, Seek::Hole)?.unwrap_or(size);
-            return Ok((start < end).then_some(start..end));
-        }
-        let Some(start) = self.seek_slabs(&state, &d, offset, Seek::Data)? else { return Ok(None) };
-        let end = self.seek_slabs(&state, &d, start, Seek::Hole)?.unwrap_or(size);
+        let seek = |at: u64, what: Seek| match d.knows_defined() {
+            true => (&Sets::of(&self.connector, &d, &state)? as &dyn ChunkSets).seek(at, what),
+            false => (&ValueChunks { state: &state, d: &d } as &dyn PresentChunks).seek(at, what),
+        };
+        let Some(start) = seek(offset, Seek::Data)? else { return Ok(None) };
+        let end = seek(start, Seek::Hole)?.unwrap_or(size);
         Ok((start < end).then_some(start..end))
     }
 

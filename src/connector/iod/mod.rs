@@ -110,6 +110,7 @@ mod transaction;
 mod transaction_tests;
 mod transaction_tree;
 mod types;
+mod value_chunks;
 #[cfg(test)]
 mod version_tests;
 mod versions;

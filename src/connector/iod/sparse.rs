@@ -8,17 +8,19 @@ use super::dataset::{Dataset, Storage};
 use super::decoding::{chunk_key, permit};
 use super::image::{Body, out_of_range};
 use super::state::State;
+use super::value_chunks::ValueChunks;
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::defined::{ANNOUNCED_RANGES_MAX, covering_block, fill_values, unknown};
 use crate::connector::edit::{CopyRange, Erase};
 use crate::dataset::chunk::ChunkGrid;
-use crate::dataset::chunk::defined::{ChunkSets, EachSet, STEP_CHUNKS, local_block};
+use crate::dataset::chunk::defined::{ChunkSets, EachSet, local_block};
 use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
 use crate::iod::{Cell, Data, Key, keys};
 use rayon::prelude::*;
-use std::ops::{Bound, ControlFlow, Range};
+use std::ops::Range;
 
 /// Stored bytes of chunks whose sets are read at once.
 const FETCHED_BYTES: u64 = 32 << 20;
@@ -48,20 +50,6 @@ impl<'a> Sets<'a> {
 
     fn source(&self, number: u64) -> Result<Source> {
         Source::of(self.state, &self.d.chunk_key(number))
-    }
-
-    /// Visits the numbers of the chunks in `range`, ascending.
-    fn visit(&self, range: Range<u64>, f: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<()> {
-        let grid = &self.d.grid;
-        if range.start >= range.end.min(grid.chunks()) {
-            return Ok(());
-        }
-        let keys = (Bound::Included(self.d.chunk_key(range.start)), keys::of_kind(self.d.id, keys::CHUNK).1);
-        let _ = self.state.scan(&keys, &mut |key, _| {
-            let Some(number) = keys::scaled(key).and_then(|scaled| grid.linear(&scaled)) else { return Ok(ControlFlow::Continue(())) };
-            Ok(if number < range.end { f(number) } else { ControlFlow::Break(()) })
-        })?;
-        Ok(())
     }
 
     /// The set of a chunk that is in memory.
@@ -97,38 +85,23 @@ impl<'a> Sets<'a> {
     }
 }
 
-impl ChunkSets for Sets<'_> {
+impl PresentChunks for Sets<'_> {
     fn grid(&self) -> &ByteGrid {
         &self.d.grid
     }
 
+    fn visit(&self, from: u64, f: &mut VisitNumber<'_>) -> Result<()> {
+        ValueChunks { state: self.state, d: self.d }.visit(from, f)
+    }
+}
+
+impl ChunkSets for Sets<'_> {
     fn chunks(&self) -> &ChunkGrid {
         &self.chunks
     }
 
     fn set_of(&self, number: u64, _decode: bool) -> Result<Option<ElementSet>> {
         self.in_memory(&self.source(number)?)
-    }
-
-    fn first(&self, range: Range<u64>) -> Result<Option<u64>> {
-        let mut found = None;
-        self.visit(range, &mut |number| {
-            found = Some(number);
-            ControlFlow::Break(())
-        })?;
-        Ok(found)
-    }
-
-    fn step(&self, range: Range<u64>, inside: &dyn Fn(u64) -> bool) -> Result<(Vec<u64>, Option<u64>)> {
-        let mut numbers = Vec::new();
-        self.visit(range, &mut |number| {
-            if inside(number) {
-                numbers.push(number);
-            }
-            if numbers.len() < STEP_CHUNKS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        let next = numbers.last().filter(|_| numbers.len() >= STEP_CHUNKS).map(|last| last.saturating_add(1));
-        Ok((numbers, next))
     }
 
     fn each(&self, numbers: &[u64], f: &EachSet<'_>) -> Result<Vec<ElementSet>> {

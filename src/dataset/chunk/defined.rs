@@ -2,7 +2,7 @@
 //! the element, and the set of a block.
 
 use super::ChunkGrid;
-use super::pieces::ByteGrid;
+use super::present::PresentChunks;
 use crate::base::element_set::ElementSet;
 use crate::base::seek::Seek;
 use crate::base::{Address, Error, Result};
@@ -19,23 +19,13 @@ const BLOCKS_MAX: u64 = 1 << 22;
 pub(crate) type EachSet<'a> = dyn Fn(u64, Option<ElementSet>) -> Result<ElementSet> + Sync + 'a;
 
 /// The chunks of a dataset that know which of their elements were written.
-pub(crate) trait ChunkSets: Sync {
-    /// Geometry in bytes.
-    fn grid(&self) -> &ByteGrid;
-
+pub(crate) trait ChunkSets: PresentChunks {
     /// Geometry in elements.
     fn chunks(&self) -> &ChunkGrid;
 
     /// The defined elements of a chunk, in its own coordinates; `None` if there is no such chunk.
     /// `decode`: its values are kept decoded as well, for a reader who comes next.
     fn set_of(&self, number: u64, decode: bool) -> Result<Option<ElementSet>>;
-
-    /// The first chunk in `range`.
-    fn first(&self, range: Range<u64>) -> Result<Option<u64>>;
-
-    /// The first [`STEP_CHUNKS`] chunks with numbers in `range` for which `inside` returns true,
-    /// ascending, and the number at which the next call begins.
-    fn step(&self, range: Range<u64>, inside: &dyn Fn(u64) -> bool) -> Result<(Vec<u64>, Option<u64>)>;
 
     /// What `f` makes of the sets of chunks, several at once.
     fn each(&self, numbers: &[u64], f: &EachSet<'_>) -> Result<Vec<ElementSet>>;
@@ -164,7 +154,7 @@ impl dyn ChunkSets + '_ {
         let mut next = Some(low);
         while let Some(from) = next {
             let numbers;
-            (numbers, next) = self.step(from..high.saturating_add(1), &inside)?;
+            (numbers, next) = (self as &dyn PresentChunks).step(from..high.saturating_add(1), STEP_CHUNKS, &inside)?;
             let sets = self.each(&numbers, &one)?;
             let part = ElementSet::union_of(0..sets.len(), &|n| Ok(sets.get(n).cloned().unwrap_or_default()))?;
             defined = if defined.is_empty() { part } else { defined.union(&part)? };

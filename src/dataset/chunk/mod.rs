@@ -13,6 +13,7 @@ pub(crate) mod grid;
 pub(crate) mod image;
 pub(crate) mod key;
 pub(crate) mod pieces;
+pub(crate) mod present;
 pub(crate) mod source;
 pub(crate) mod stored_size;
 pub(crate) mod temporary;

@@ -1,5 +1,6 @@
 //! Defined elements of datasets in sparse chunks: the sets of chunks, and erasing.
 
+use super::holes::Present;
 use super::storage::Chunked;
 use super::write::ChunkWriter;
 use crate::base::element_set::ElementSet;
@@ -8,11 +9,12 @@ use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::cache::Found;
 use crate::dataset::chunk::defined::{ChunkSets, EachSet, STEP_CHUNKS, local_block};
 use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
 use crate::dataset::environment::Environment;
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
 use rayon::prelude::*;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 /// Most bytes of chunks that one call of [`ChunkWriter::erase`] decodes, about.
 const STEP_BYTES: u64 = 64 << 20;
@@ -25,8 +27,7 @@ impl Chunked {
 
     /// The sets of its chunks.
     pub(super) fn sets<'a>(&'a self, env: &'a Environment, store: &'a Store) -> Sets<'a> {
-        let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk).collect();
-        Sets { chunked: self, env, store, dirty }
+        Sets { present: self.present(env, store), env }
     }
 
     /// The defined elements of a stored chunk, which is kept decoded.
@@ -43,24 +44,35 @@ impl Chunked {
 
 /// Which elements of a dataset in a file were written.
 pub(super) struct Sets<'a> {
-    chunked: &'a Chunked,
+    present: Present<'a>,
     env: &'a Environment,
-    store: &'a Store,
-    /// Numbers of dirty chunks, ascending.
-    dirty: Vec<u64>,
+}
+
+impl PresentChunks for Sets<'_> {
+    fn grid(&self) -> &ByteGrid {
+        self.present.grid()
+    }
+
+    fn visit(&self, from: u64, f: &mut VisitNumber<'_>) -> Result<()> {
+        self.present.visit(from, f)
+    }
+
+    fn first(&self, range: Range<u64>) -> Result<Option<u64>> {
+        self.present.first(range)
+    }
+
+    fn first_absent(&self, range: Range<u64>) -> Result<Option<u64>> {
+        self.present.first_absent(range)
+    }
 }
 
 impl ChunkSets for Sets<'_> {
-    fn grid(&self) -> &ByteGrid {
-        &self.chunked.grid
-    }
-
     fn chunks(&self) -> &ChunkGrid {
-        &self.chunked.chunks
+        &self.present.chunked.chunks
     }
 
     fn set_of(&self, number: u64, decode: bool) -> Result<Option<ElementSet>> {
-        let Sets { chunked: c, env, store, .. } = self;
+        let Sets { present: Present { chunked: c, store, .. }, env } = self;
         let (key, scaled) = (c.key(number), c.grid.scaled(number));
         if c.grid.chunk_bytes() > env.whole_chunk_max() {
             return Err(Error::limit("chunk", Address::UNDEF, "sparse chunks of this size need a larger --cache-size"));
@@ -81,35 +93,11 @@ impl ChunkSets for Sets<'_> {
         }
     }
 
-    fn first(&self, range: Range<u64>) -> Result<Option<u64>> {
-        self.chunked.first_present(self.store, &self.dirty, range)
-    }
-
-    fn step(&self, range: Range<u64>, inside: &dyn Fn(u64) -> bool) -> Result<(Vec<u64>, Option<u64>)> {
-        let dirty = self.dirty.iter().copied().filter(|n| range.contains(n) && inside(*n)).take(STEP_CHUNKS);
-        let mut present = Vec::new();
-        self.chunked.for_each_stored(self.store, range.start, &mut |number| {
-            if number >= range.end || present.len() >= STEP_CHUNKS {
-                return Ok(ControlFlow::Break(()));
-            }
-            if inside(number) {
-                present.push(number);
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        present.extend(dirty);
-        present.sort_unstable();
-        present.dedup();
-        present.truncate(STEP_CHUNKS);
-        let next = present.last().filter(|_| present.len() >= STEP_CHUNKS).map(|last| last.saturating_add(1));
-        Ok((present, next))
-    }
-
     fn each(&self, numbers: &[u64], f: &EachSet<'_>) -> Result<Vec<ElementSet>> {
         // Passing one chunk to a thread takes longer than its set. Who asks for that of one chunk
         // often reads its values next.
         if let [number] = numbers {
-            let decode = self.chunked.format.stores_defined();
+            let decode = self.present.chunked.format.stores_defined();
             return Ok(vec![f(*number, self.set_of(*number, decode)?)?]);
         }
         let one = |n: &u64| f(*n, self.set_of(*n, false)?);
@@ -131,7 +119,8 @@ impl ChunkWriter<'_> {
         let mut next = Some(low.max(from));
         while let Some(from) = next {
             let numbers;
-            (numbers, next) = c.sets(self.env, self.store).step(from..high.saturating_add(1), &|_| true)?;
+            (numbers, next) =
+                (&c.present(self.env, self.store) as &dyn PresentChunks).step(from..high.saturating_add(1), STEP_CHUNKS, &|_| true)?;
             for number in numbers {
                 if decoded > STEP_BYTES {
                     return Ok((changed, Some(number)));

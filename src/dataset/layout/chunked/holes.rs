@@ -3,6 +3,8 @@
 use super::storage::Chunked;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
 use crate::dataset::chunk::stored_size::StoredSize;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::traits::Seek;
@@ -177,40 +179,75 @@ impl Chunked {
         })
     }
 
-    /// Next data or hole at or after `offset` of a dataset with dirty chunks, which count as data.
-    pub(super) fn seek_with_dirty(&self, env: &Environment, store: &Store, offset: u64, what: Seek) -> Result<Option<u64>> {
-        let changed: Vec<u64> = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk).collect();
-        self.seek_chunks(store, &changed, offset, what)
-    }
-
     /// Next data or hole at or after `offset` in the file; ignores dirty chunks.
     pub(super) fn seek_in_file(&self, store: &Store, offset: u64, what: Seek) -> Result<Option<u64>> {
-        self.seek_chunks(store, &[], offset, what)
+        (&self.stored(store) as &dyn PresentChunks).seek(offset, what)
     }
 
-    /// Next data or hole at or after `offset`. `changed`: numbers of chunks that count as data,
-    /// ascending.
-    fn seek_chunks(&self, store: &Store, changed: &[u64], offset: u64, what: Seek) -> Result<Option<u64>> {
-        if what == Seek::Data {
-            return self.grid.next_byte(offset, &mut |range| self.first_present(store, changed, range));
-        }
-        let hole = self.grid.next_byte(offset, &mut |range| {
-            let mut from = range.start;
-            while let Some(number) = self.first_absent(store, from..range.end)? {
-                if changed.binary_search(&number).is_err() {
-                    return Ok(Some(number));
+    /// The chunks that are stored in the file.
+    pub(super) fn stored<'a>(&'a self, store: &'a Store) -> Present<'a> {
+        Present { chunked: self, store, dirty: Vec::new() }
+    }
+
+    /// The chunks that are stored or dirty.
+    pub(super) fn present<'a>(&'a self, env: &Environment, store: &'a Store) -> Present<'a> {
+        let dirty = if env.dirty.has(self.number) { env.dirty.of(self.number) } else { Vec::new() };
+        Present { chunked: self, store, dirty: dirty.into_iter().map(|(key, _)| key.chunk).collect() }
+    }
+}
+
+/// The chunks of a dataset in a file.
+pub(super) struct Present<'a> {
+    pub chunked: &'a Chunked,
+    pub store: &'a Store,
+    /// Numbers of dirty chunks, ascending.
+    dirty: Vec<u64>,
+}
+
+impl Present<'_> {
+    /// Numbers of dirty chunks from `from` on.
+    fn dirty_from(&self, from: u64) -> &[u64] {
+        self.dirty.get(self.dirty.partition_point(|n| *n < from)..).unwrap_or_default()
+    }
+}
+
+impl PresentChunks for Present<'_> {
+    fn grid(&self) -> &ByteGrid {
+        &self.chunked.grid
+    }
+
+    fn visit(&self, from: u64, f: &mut VisitNumber<'_>) -> Result<()> {
+        let (mut dirty, mut ended) = (self.dirty_from(from).iter().copied().peekable(), false);
+        self.chunked.for_each_stored(self.store, from, &mut |number| {
+            while let Some(between) = dirty.next_if(|n| *n <= number) {
+                if between < number && f(between)?.is_break() {
+                    ended = true;
+                    return Ok(ControlFlow::Break(()));
                 }
-                from = number.saturating_add(1);
             }
-            Ok(None)
+            let flow = f(number)?;
+            ended = flow.is_break();
+            Ok(flow)
         })?;
-        Ok(Some(hole.unwrap_or_else(|| self.grid.total().max(offset))))
+        while let Some(rest) = dirty.next().filter(|_| !ended) {
+            ended = f(rest)?.is_break();
+        }
+        Ok(())
     }
 
-    /// The first chunk in a range of chunk numbers that is stored or one of `changed`, ascending.
-    pub(super) fn first_present(&self, store: &Store, changed: &[u64], range: Range<u64>) -> Result<Option<u64>> {
-        let dirty = changed.get(changed.partition_point(|n| *n < range.start)..).and_then(|rest| rest.first()).copied();
-        let dirty = dirty.filter(|n| range.contains(n));
-        Ok(self.first_stored(store, range)?.into_iter().chain(dirty).min())
+    fn first(&self, range: Range<u64>) -> Result<Option<u64>> {
+        let dirty = self.dirty_from(range.start).first().copied().filter(|n| range.contains(n));
+        Ok(self.chunked.first_stored(self.store, range)?.into_iter().chain(dirty).min())
+    }
+
+    fn first_absent(&self, range: Range<u64>) -> Result<Option<u64>> {
+        let mut from = range.start;
+        while let Some(number) = self.chunked.first_absent(self.store, from..range.end)? {
+            if self.dirty.binary_search(&number).is_err() {
+                return Ok(Some(number));
+            }
+            from = number.saturating_add(1);
+        }
+        Ok(None)
     }
 }

@@ -17,6 +17,7 @@ use crate::dataset::chunk::encoded::Encoded;
 use crate::dataset::chunk::format;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::chunk::present::PresentChunks;
 use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::Environment;
 use crate::dataset::index;
@@ -193,10 +194,7 @@ impl Layout for Chunked {
         if self.knows_defined() {
             return (&self.sets(env, &data.store) as &dyn ChunkSets).seek(offset, what);
         }
-        if env.dirty.has(self.number) {
-            return self.seek_with_dirty(env, &data.store, offset, what);
-        }
-        self.seek_in_file(&data.store, offset, what)
+        (&self.present(env, &data.store) as &dyn PresentChunks).seek(offset, what)
     }
 
     fn allocated(&self, data: &DatasetBytes, env: &Environment) -> Result<u64> {

@@ -4,6 +4,7 @@ use super::storage::Chunked;
 use super::write::ChunkWriter;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::format::check_stored;
+use crate::dataset::chunk::present::PresentChunks;
 use crate::dataset::environment::Environment;
 use crate::dataset::index::ChunkRecord;
 use crate::dataset::layout::traits::{DatasetBytes, Operation, PortableChunk, StoredChunks, StoredPlace};
@@ -104,10 +105,8 @@ impl StoredChunks for Chunked {
 
     fn next(&self, data: &DatasetBytes, env: &Environment, scaled: &[u64]) -> Result<Option<Vec<u64>>> {
         let Some(from) = self.grid.linear(scaled) else { return Ok(None) };
-        let stored = self.first_stored(&data.store, from..self.grid.chunks())?;
-        let dirty = if env.dirty.has(self.number) { env.dirty.of(self.number) } else { Vec::new() };
-        let dirty = dirty.iter().map(|(key, _)| key.chunk).filter(|n| *n >= from && *n < self.grid.chunks()).min();
-        Ok(stored.into_iter().chain(dirty).min().map(|number| self.grid.scaled(number)))
+        let first = self.present(env, &data.store).first(from..self.grid.chunks())?;
+        Ok(first.map(|number| self.grid.scaled(number)))
     }
 
     fn is_portable(&self) -> bool {
