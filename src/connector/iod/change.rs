@@ -2,9 +2,10 @@
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
-use super::decoding::Decoded;
+use super::decoding::ValueLocation;
 use super::image::Body;
 use super::state::State;
+use super::value_chunks::ValueChunks;
 use crate::base::datatype::References;
 use crate::base::element_set::ElementSet;
 use crate::base::newlines::Newlines;
@@ -12,6 +13,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::edit::Elements;
 use crate::connector::plan::{Now, check_holes};
+use crate::dataset::chunk::reading::{self, ChunkLocation};
 use crate::dataset::create::is_same_datatype;
 use crate::iod::{Key, keys};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,7 +128,7 @@ impl IodConnector {
             }
             let len = piece.min(old.size.saturating_sub(at));
             let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-            let mut written = self.read_taken(&chunks, old, at, &mut bytes)?;
+            let mut written = self.read_taken(state, (&chunks, old), at, &mut bytes)?;
             if !skips_holes {
                 written = std::iter::once(0..bytes.len()).collect();
             }
@@ -168,13 +170,19 @@ impl IodConnector {
 
     /// Reads bytes of a dataset from its removed chunks; returns the ranges of them that were
     /// written ([`read_written`]).
-    fn read_taken(&self, chunks: &BTreeMap<Key, Body>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<Vec<Range<usize>>> {
-        let find = |key: &Key| match chunks.get(key) {
-            Some(Body::Dirty(chunk)) => Ok(Decoded::Memory(chunk.now())),
+    fn read_taken(
+        &self,
+        state: &State,
+        (chunks, d): (&BTreeMap<Key, Body>, &Dataset),
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Vec<Range<usize>>> {
+        let find = |number: u64| match chunks.get(&d.chunk_key(number)) {
+            Some(Body::Dirty(chunk)) => Ok(ChunkLocation::Changed(chunk.now())),
             Some(Body::Cell(cell)) => self.chunks.image(d, cell),
-            _ => Ok(Decoded::Absent),
+            _ => Ok(ChunkLocation::Fill),
         };
-        read_written(d, offset, buf, &find)
+        read_written(ValueChunks { reader: &self.chunks, state, d }, offset, buf, &find)
     }
 
     /// Makes a new file the named datatype `datatype`; `shown`: what its file shows.
@@ -206,14 +214,19 @@ impl IodConnector {
 
 /// Reads bytes of a dataset from the chunks that `find` returns; returns the ranges of them that
 /// were written, ascending: those of chunks that are there, or of defined elements.
-pub(super) fn read_written(d: &Dataset, offset: u64, buf: &mut [u8], find: &dyn Fn(&Key) -> Result<Decoded>) -> Result<Vec<Range<usize>>> {
+pub(super) fn read_written(
+    chunks: ValueChunks<'_>,
+    offset: u64,
+    buf: &mut [u8],
+    find: &dyn Fn(u64) -> Result<ValueLocation>,
+) -> Result<Vec<Range<usize>>> {
+    let d = chunks.d;
     let mut written: Vec<Range<usize>> = Vec::new();
     for chunk in d.grid.pieces(offset, buf.len()) {
-        let decoded = find(&d.chunk_key(chunk.chunk))?;
-        decoded.scatter(d, &chunk, buf)?;
-        let Some(image) = decoded.image() else { continue };
-        for (at, to, len) in chunk.pieces.iter().flat_map(|p| d.grid.rows(p).map(|(at, to)| (at, to, p.len))) {
-            match image.defined() {
+        let found = find(chunk.chunk)?;
+        let rows = chunk.pieces.iter().flat_map(|p| d.grid.rows(p).map(|(at, to)| (at, to, p.len)));
+        for (at, to, len) in rows.filter(|_| found.image().is_some()) {
+            match found.image().and_then(|image| image.defined()) {
                 None => written.push(to..to.saturating_add(len)),
                 Some(defined) => written.extend(defined_in_row(d, defined, at, len).map(|run| {
                     let byte = |n: u64| to.saturating_add(usize::try_from(n.saturating_sub(at)).unwrap_or(usize::MAX));
@@ -221,6 +234,7 @@ pub(super) fn read_written(d: &Dataset, offset: u64, buf: &mut [u8], find: &dyn 
                 })),
             }
         }
+        reading::copy(chunks, offset, &chunk, found, buf, &mut |_, _, _| Ok(()))?;
     }
     written.sort_unstable_by_key(|run| run.start);
     // Rows beside each other are one range.

@@ -7,7 +7,7 @@ use super::dataset::Dataset;
 use super::decoding::permit;
 use crate::base::{Address, Error, Result};
 use crate::iod::limits::{CELLS_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::iod::{Cell, Container, Data, Extent, keys};
+use crate::iod::{Container, Extent, keys};
 use foldhash::HashMap;
 use std::sync::Arc;
 
@@ -50,9 +50,9 @@ impl Stored {
     /// Reads and checks the value in `extent`; returns the bytes of elements that it decoded.
     fn read(&self, connector: &IodConnector, extent: &Extent) -> Result<u64> {
         if let Some(d) = &self.dataset {
-            let cell = Cell { mask: self.mask, data: Data::Extent(*extent) };
-            if connector.chunks.is_large(d, &cell) {
-                return connector.chunks.decoded(d, &cell).map(|_| d.decoded_len(extent.len.into()));
+            let (chunks, len) = (&connector.chunks, d.decoded_len(extent.len.into()));
+            if chunks.is_large(d, extent.len.into()) {
+                return chunks.decoded_file(d, extent, self.mask).map(|_| len);
             }
             connector.chunks.check_whole(d, extent.len.into())?;
             return self.check(connector, connector.container.read_within("chunk", extent, extent.len.into())?);
@@ -96,7 +96,7 @@ impl Pending {
                 Ok(()) => {}
             }
         }
-        done.extend(each_group(&grouped(whole, |(extent, _)| *extent), &|group| read(connector, group)));
+        done.extend(each_group(grouped(whole, |(extent, _)| *extent), &|group| read(connector, &group)));
         // The order of threads is of no matter.
         done.sort_by_key(|(id, _)| *id);
         done

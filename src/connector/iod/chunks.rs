@@ -2,18 +2,19 @@
 
 use super::access::IodConnector;
 use super::chunk_reader::ChunkReader;
-use super::coalesce::groups_to_decode;
 use super::dataset::Dataset;
-use super::decoding::{Decoded, HELD_BYTES, chunk_key, permit};
-use super::image::{Body, SharedImage, Unencoded};
+use super::decoding::{HELD_BYTES, StoredValue, ValueLocation, chunk_key, permit};
+use super::image::{SharedImage, Unencoded};
 use super::running::Running;
 use super::state::State;
+use super::value_chunks::{Source, ValueChunks};
 use crate::base::Result;
 use crate::dataset::chunk::cache::Found;
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
-use crate::iod::{Cell, Data, Extent};
+use crate::dataset::chunk::reading::{self, ChunkFinder, ChunkLocation, FoundChunk};
+use crate::iod::{Cell, Data};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,13 +27,13 @@ const READERS_AHEAD_MAX: usize = 16;
 
 impl ChunkReader {
     /// A chunk in a cell, decoded in memory. Errors: it is too large for the memory.
-    pub(super) fn image(&self, d: &Dataset, cell: &Cell) -> Result<Decoded> {
+    pub(super) fn image(&self, d: &Dataset, cell: &Cell) -> Result<ValueLocation> {
         self.check_whole(d, cell.len())?;
         let (decode, weight) = (|bytes: Vec<u8>| d.decode(bytes, cell.mask), d.decoding_bytes(cell.len()));
         match &cell.data {
             Data::Inline(bytes) => {
                 let _permit = permit(&self.env, weight);
-                decode(bytes.to_vec()).map(Unencoded).map(Arc::new).map(Decoded::Memory)
+                decode(bytes.to_vec()).map(Unencoded).map(Arc::new).map(ChunkLocation::Changed)
             }
             Data::Extent(extent) => self.cached(chunk_key(d, extent), d.decoded_len(cell.len()), &|| {
                 let _permit = permit(&self.env, weight);
@@ -43,11 +44,11 @@ impl ChunkReader {
 
     /// The chunk `key` of the cache; calls `load` for one that it does not have, of about `len`
     /// bytes.
-    pub(super) fn cached(&self, key: CacheKey, len: u64, load: &dyn Fn() -> Result<Image>) -> Result<Decoded> {
+    pub(super) fn cached(&self, key: CacheKey, len: u64, load: &dyn Fn() -> Result<Image>) -> Result<ValueLocation> {
         match self.env.cache.get(key, len, load)? {
-            Found::Chunk(chunk) => Ok(Decoded::Cached(chunk)),
+            Found::Chunk(chunk) => Ok(ChunkLocation::Memory(key, chunk)),
             // Extents are not evicted to it.
-            Found::OnDisk => load().map(Unencoded).map(Arc::new).map(Decoded::Memory),
+            Found::OnDisk => load().map(Unencoded).map(Arc::new).map(ChunkLocation::Changed),
         }
     }
 
@@ -55,30 +56,27 @@ impl ChunkReader {
     /// False: enough threads do that already.
     pub(super) fn fetch_ahead(self: &Arc<Self>, state: &State, d: &Arc<Dataset>, range: Range<u64>) -> Result<bool> {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0).min(slice_bytes(d));
+        let chunks = ValueChunks { reader: self, state, d };
         let mut missing = Vec::new();
-        for chunk in d.grid.pieces(range.start, len) {
-            let Some(cell) = state.get(&d.chunk_key(chunk.chunk))? else { continue };
-            if let Data::Extent(extent) = &cell.data
-                && !self.is_large(d, &cell)
-                && !self.env.cache.contains(chunk_key(d, extent))
+        for t in d.grid.pieces(range.start, len) {
+            match chunks.find(&t)? {
+                FoundChunk::Cached { key, stored, .. } if !self.env.cache.contains(key) => missing.push(stored),
                 // The kernel reads packs ahead.
-                && (u64::from(extent.len) > FILLED_BYTES_MAX || self.place_of_whole(d, extent, &chunk).is_none())
-            {
-                missing.push(cell);
+                FoundChunk::Location(ChunkLocation::Direct(stored)) if u64::from(stored.extent.len) > FILLED_BYTES_MAX => {
+                    missing.push(stored)
+                }
+                _ => {}
             }
         }
-        if missing.is_empty() {
-            return Ok(true);
-        }
-        let groups = groups_to_decode(d, &missing);
-        for part in groups.chunks(groups.len().div_ceil(READERS_AHEAD_MAX / 2).max(1)) {
-            let (reader, d, part) = (self.clone(), d.clone(), part.to_vec());
+        let mut groups = self.groups(d, missing).into_iter().peekable();
+        let at_once = groups.len().div_ceil(READERS_AHEAD_MAX / 2).max(1);
+        while groups.peek().is_some() {
+            let part: Vec<Vec<StoredValue>> = groups.by_ref().take(at_once).collect();
+            let (reader, d) = (self.clone(), d.clone());
             let Some(running) = Running::one_of(&self.ahead, READERS_AHEAD_MAX) else { return Ok(false) };
             let fetch = move || {
                 let _running = running;
-                for group in &part {
-                    reader.fetch_group(&d, group);
-                }
+                part.into_iter().for_each(|group| reader.fetch_missing(&d, group));
             };
             if std::thread::Builder::new().name("h5dir-ahead".into()).spawn(fetch).is_err() {
                 return Ok(false);
@@ -87,100 +85,55 @@ impl ChunkReader {
         Ok(true)
     }
 
-    /// The chunk `source`, fetched and decoded if need be.
-    pub(super) fn resolved(&self, d: &Dataset, source: Source) -> Result<Decoded> {
-        match source {
-            Source::Image(image) => Ok(Decoded::Memory(image)),
-            Source::Cell(cell) => self.decoded(d, &cell),
-            Source::Nothing => Ok(Decoded::Absent),
-        }
+    /// Where the chunk `number` is, fetched and decoded if need be.
+    pub(super) fn location(&self, state: &State, d: &Dataset, number: u64) -> Result<ValueLocation> {
+        reading::location(ValueChunks { reader: self, state, d }, &ChunkPieces { chunk: number, pieces: Vec::new() })
     }
 
     /// A chunk, to be changed; a blank one if there is no such chunk.
     pub(super) fn chunk(&self, state: &State, d: &Dataset, key: &[u8]) -> Result<SharedImage> {
         match Source::of(state, key)? {
             Source::Image(image) => Ok(image),
-            Source::Cell(cell) => self.image(d, &cell)?.into_image(d),
+            Source::Cell(cell) => self.to_change(d, &cell),
             Source::Nothing => d.blank(false),
         }
     }
 
-    /// Fills the front of `buf` with the bytes of a dataset from `offset`; returns how many.
+    /// The chunk in a cell, to be changed.
+    pub(super) fn to_change(&self, d: &Dataset, cell: &Cell) -> Result<SharedImage> {
+        match self.image(d, cell)? {
+            ChunkLocation::Changed(image) => Ok(image),
+            location => location.image().map_or_else(|| d.blank(false), |image| Ok(Arc::new(Unencoded(image.duplicate())))),
+        }
+    }
+
+    /// Fills the front of `buf` with the bytes of a dataset from `offset`, chunk by chunk; returns
+    /// how many.
     pub(super) fn read_elements(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let n = d.readable(offset, buf.len());
-        let mut at = offset;
-        for part in buf.get_mut(..n).unwrap_or_default().chunks_mut(slice_bytes(d)) {
-            for chunk in d.grid.pieces(at, part.len()) {
-                let decoded = self.resolved(d, Source::of(state, &d.chunk_key(chunk.chunk))?)?;
-                decoded.scatter(d, &chunk, part)?;
-            }
-            at = at.saturating_add(part.len() as u64);
-        }
-        Ok(n)
+        self.read(ValueChunks { reader: self, state, d }, 1, offset, buf)
     }
 
-    /// As [`Self::read_elements`], with the chunks of a slice fetched and decoded together.
+    /// As [`Self::read_elements`], with several chunks fetched and decoded together: as many as one
+    /// reader may hold.
     pub(super) fn read_together(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let held = usize::try_from(HELD_BYTES / d.grid.chunk_bytes().max(1)).unwrap_or(usize::MAX);
+        self.read(ValueChunks { reader: self, state, d }, held, offset, buf)
+    }
+
+    fn read(&self, chunks: ValueChunks<'_>, most: usize, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let (d, mut at) = (chunks.d, offset);
         let n = d.readable(offset, buf.len());
-        let mut at = offset;
+        let mut direct = |stored: StoredValue, t: &ChunkPieces, buf: &mut [u8]| {
+            let place = t.pieces.first().map(|piece| piece.in_buffer..piece.in_buffer.saturating_add(piece.len));
+            place.and_then(|place| buf.get_mut(place)).map_or(Ok(()), |target| self.container.fill(&stored.extent, target))
+        };
         for slice in buf.get_mut(..n).unwrap_or_default().chunks_mut(slice_bytes(d)) {
-            self.read_slice(state, d, at, slice)?;
-            at = at.saturating_add(slice.len() as u64);
+            let pieces = d.grid.pieces(at, slice.len());
+            let next = at.saturating_add(slice.len() as u64);
+            reading::read(chunks, &pieces, (most, false), (at, slice), &mut direct)?;
+            at = next;
         }
         Ok(n)
-    }
-
-    /// Where a request has all bytes of a chunk of `d` in one piece, if they can be read to that
-    /// place as they are stored.
-    fn place_of_whole(&self, d: &Dataset, extent: &Extent, chunk: &ChunkPieces) -> Option<Range<usize>> {
-        let [piece] = chunk.pieces.as_slice() else { return None };
-        let bytes = d.grid.chunk_bytes();
-        let whole = piece.rows == 1 && piece.len as u64 == bytes && u64::from(extent.len) == bytes;
-        let stored_so = d.pipeline.is_empty() && !d.knows_defined() && self.container.is_at_hand(extent);
-        (whole && stored_so).then(|| piece.in_buffer..piece.in_buffer.saturating_add(piece.len))
-    }
-
-    /// Reads a chunk from the store to `buf`. False, and nothing is done: it is in the cache, or
-    /// only parts of it are read, or its stored form is another one.
-    fn fill_whole(&self, d: &Dataset, source: &Source, chunk: &ChunkPieces, buf: &mut [u8]) -> Result<bool> {
-        let Some(extent) = source.extent() else { return Ok(false) };
-        let place = self.place_of_whole(d, extent, chunk).filter(|_| !self.env.cache.contains(chunk_key(d, extent)));
-        let Some(target) = place.and_then(|place| buf.get_mut(place)) else { return Ok(false) };
-        self.container.fill(extent, target).map(|()| true)
-    }
-
-    /// Fills `buf` with the bytes of a dataset from `offset`, all of which it has.
-    fn read_slice(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut located = Vec::new();
-        for chunk in d.grid.pieces(offset, buf.len()) {
-            let source = Source::of(state, &d.chunk_key(chunk.chunk))?;
-            if !self.fill_whole(d, &source, &chunk, buf)? {
-                located.push((source, chunk));
-            }
-        }
-        let mut located = located.into_iter().peekable();
-        while located.peek().is_some() {
-            // As many chunks as one reader may hold.
-            let (mut part, mut cells, mut held) = (Vec::new(), Vec::new(), 0u64);
-            while let Some((source, chunk)) = located.next_if(|_| held < HELD_BYTES) {
-                if let Source::Cell(cell) = &source {
-                    held = held.saturating_add(d.decoded_len(cell.len()));
-                    cells.push(cell.clone());
-                }
-                part.push((source, chunk));
-            }
-            let mut fetched = self.fetch_several(d, &cells);
-            for (source, pieces) in part {
-                let key = source.extent().map(|extent| chunk_key(d, extent));
-                let there = source.extent().and_then(|extent| fetched.remove(extent));
-                let decoded = there.map_or_else(|| self.resolved(d, source), |chunk| chunk.map(Decoded::Cached))?;
-                decoded.scatter(d, &pieces, buf)?;
-                if let (Some(key), Decoded::Cached(chunk)) = (key, &decoded) {
-                    self.env.cache.record_read(key, chunk, pieces.bytes());
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -202,34 +155,6 @@ impl IodConnector {
         }
         let fetch = |source| if let Source::Cell(cell) = source { self.chunks.image(&d, &cell).map(drop) } else { Ok(()) };
         sources.into_iter().try_for_each(fetch)
-    }
-}
-
-/// Where the bytes of a chunk are. All of it stays as it is when the state changes.
-pub(super) enum Source {
-    /// A chunk that is not encoded.
-    Image(SharedImage),
-    /// An encoded chunk.
-    Cell(Cell),
-    /// There is no such chunk.
-    Nothing,
-}
-
-impl Source {
-    /// Where an encoded chunk is stored.
-    fn extent(&self) -> Option<&Extent> {
-        match self {
-            Source::Cell(Cell { data: Data::Extent(extent), .. }) => Some(extent),
-            _ => None,
-        }
-    }
-
-    /// That of the chunk `key`.
-    pub fn of(state: &State, key: &[u8]) -> Result<Source> {
-        match state.changes.get(key).map(|c| &c.body) {
-            Some(Body::Dirty(chunk)) => Ok(Source::Image(chunk.now())),
-            _ => Ok(state.get(key)?.map_or(Source::Nothing, Source::Cell)),
-        }
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
-use super::decoding::{HELD_BYTES, chunk_key, permit};
+use super::decoding::{HELD_BYTES, StoredValue, chunk_key, permit};
 use crate::base::{Error, Result};
-use crate::dataset::chunk::cache::{Chunk, Reservation};
-use crate::dataset::chunk::image::Image;
-use crate::iod::{Cell, Data, Extent};
-use foldhash::HashMap;
+use crate::dataset::chunk::cache::Chunk;
+use crate::dataset::chunk::reading::ClaimedChunk;
+use crate::iod::Extent;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -17,11 +16,6 @@ const GAP_BYTES: u64 = 512 << 10;
 const REQUEST_BYTES: u64 = 8 << 20;
 /// Requests of one reader at once.
 const REQUESTS_AT_ONCE: usize = 16;
-
-/// Chunks of one request, ascending.
-pub(super) type Group = Vec<(Extent, u32)>;
-/// Decoded chunks, and why others could not be read.
-pub(super) type Fetched = HashMap<Extent, Result<Arc<Chunk>>>;
 
 /// Divides values in packs into groups that one request each fetches. `place`: where one is.
 pub(super) fn grouped<T>(mut all: Vec<T>, place: impl Fn(&T) -> Extent) -> Vec<Vec<T>> {
@@ -44,36 +38,16 @@ pub(super) fn grouped<T>(mut all: Vec<T>, place: impl Fn(&T) -> Extent) -> Vec<V
     groups
 }
 
-/// Divides chunks in packs into groups that one request each fetches.
-pub(super) fn groups(cells: &[Cell]) -> Vec<Group> {
-    let in_packs = cells.iter().filter_map(|cell| match &cell.data {
-        Data::Extent(extent) => Some((*extent, cell.mask)),
-        Data::Inline(_) => None,
-    });
-    let mut groups = grouped(in_packs.collect(), |(extent, _)| *extent);
-    groups.iter_mut().for_each(|group| group.dedup_by_key(|(extent, _)| *extent));
-    groups
-}
-
-/// [`groups`] of chunks that are decoded. Those of a group are in memory together: few of them if
-/// they are long.
-pub(super) fn groups_to_decode(d: &Dataset, cells: &[Cell]) -> Vec<Group> {
-    let most = HELD_BYTES.checked_div(d.grid.chunk_bytes()).and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
-    match d.pipeline.is_empty() {
-        true => groups(cells),
-        false => groups(cells).iter().flat_map(|group| group.chunks(most).map(<[_]>::to_vec)).collect(),
-    }
-}
-
-/// Calls `fetch` with each group, several at once; returns all results.
-pub(super) fn each_group<T: Sync, R: Send>(groups: &[Vec<T>], fetch: &(dyn Fn(&[T]) -> Vec<R> + Sync)) -> Vec<R> {
+/// Calls `fetch` with each group, several at once; returns all results, in any order.
+pub(super) fn each_group<T: Send, R: Send>(groups: Vec<Vec<T>>, fetch: &(dyn Fn(Vec<T>) -> Vec<R> + Sync)) -> Vec<R> {
     if groups.len() < 2 {
-        return groups.iter().flat_map(|group| fetch(group)).collect();
+        return groups.into_iter().flat_map(fetch).collect();
     }
+    let at_once = groups.len().div_ceil(REQUESTS_AT_ONCE).max(1);
+    let mut groups = groups.into_iter();
+    let parts = std::iter::from_fn(|| Some(groups.by_ref().take(at_once).collect::<Vec<_>>()).filter(|part| !part.is_empty()));
     std::thread::scope(|scope| {
-        let parts = groups.chunks(groups.len().div_ceil(REQUESTS_AT_ONCE).max(1));
-        let threads: Vec<_> =
-            parts.map(|part| scope.spawn(move || part.iter().flat_map(|group| fetch(group)).collect::<Vec<_>>())).collect();
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || part.into_iter().flat_map(fetch).collect::<Vec<_>>())).collect();
         let joined = threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.collect()
     })
@@ -89,59 +63,76 @@ fn near(first: Extent, last: Extent, next: Extent) -> bool {
     same_pack && next.offset.saturating_sub(end(&last)) <= GAP_BYTES && end(&next).saturating_sub(first.offset) <= REQUEST_BYTES
 }
 
+/// A chunk that is fetched, and its number among those of a request.
+type Numbered<'a> = (usize, ClaimedChunk<'a, StoredValue>);
+
 impl ChunkReader {
-    /// Fetches and decodes the chunks of a group that are in no cache, and that no other thread
-    /// fetches.
-    pub(super) fn fetch_group(&self, d: &Dataset, group: &[(Extent, u32)]) -> Vec<(Extent, Result<Arc<Chunk>>)> {
-        let chunks = group.iter().map(|(extent, _)| (chunk_key(d, extent), d.decoded_len(extent.len.into())));
-        let (mut ours, mut reserved) = (Group::new(), Vec::new());
-        for (chunk, reservation) in group.iter().zip(self.env.cache.reserve(chunks)) {
-            if let Some(reservation) = reservation {
-                ours.push(*chunk);
-                reserved.push(reservation);
-            }
+    /// Fetches and decodes claimed chunks of `d`: those near each other together, several requests
+    /// at once.
+    pub(super) fn fetch<'a>(&self, d: &Dataset, claimed: Vec<ClaimedChunk<'a, StoredValue>>) -> Vec<Result<Arc<Chunk>>> {
+        let groups = grouped(claimed.into_iter().enumerate().collect(), |(_, (_, stored)): &Numbered<'a>| stored.extent);
+        let mut fetched = each_group(self.split(d, groups), &|group| self.fetch_group(d, group));
+        fetched.sort_unstable_by_key(|(number, _)| *number);
+        fetched.into_iter().map(|(_, chunk)| chunk).collect()
+    }
+
+    /// Stored chunks of `d` in groups that one request each fetches.
+    pub(super) fn groups(&self, d: &Dataset, stored: Vec<StoredValue>) -> Vec<Vec<StoredValue>> {
+        self.split(d, grouped(stored, |stored| stored.extent))
+    }
+
+    /// Divides groups of chunks that are decoded. Those of a group are in memory together: few of
+    /// them if they are long.
+    fn split<T>(&self, d: &Dataset, groups: Vec<Vec<T>>) -> Vec<Vec<T>> {
+        if d.pipeline.is_empty() {
+            return groups;
         }
-        let stored = self.read_group(&ours);
+        let most = usize::try_from(HELD_BYTES / d.grid.chunk_bytes().max(1)).unwrap_or(usize::MAX).max(1);
+        let mut parts = Vec::new();
+        for mut group in groups {
+            while group.len() > most {
+                let rest = group.split_off(most);
+                parts.push(std::mem::replace(&mut group, rest));
+            }
+            parts.push(group);
+        }
+        parts
+    }
+
+    /// Fetches and decodes the chunks of a group that are in no cache, and that no other thread
+    /// fetches. Readers find their errors again.
+    pub(super) fn fetch_missing(&self, d: &Dataset, group: Vec<StoredValue>) {
+        let chunks = group.iter().map(|stored| (chunk_key(d, &stored.extent), d.decoded_len(stored.extent.len.into())));
+        let ours = self.env.cache.reserve(chunks).into_iter().zip(&group).enumerate();
+        let ours = ours.filter_map(|(n, (reservation, stored))| Some((n, (reservation?, *stored)))).collect();
+        drop(self.fetch_group(d, ours));
+    }
+
+    /// Fetches and decodes the chunks of a group by one request.
+    fn fetch_group(&self, d: &Dataset, group: Vec<Numbered<'_>>) -> Vec<(usize, Result<Arc<Chunk>>)> {
+        let extents: Vec<Extent> = group.iter().map(|(_, (_, stored))| stored.extent).collect();
+        let stored = self.read_group(&extents);
         // Not while it is fetched: requests go out side by side, and are short.
-        let bytes = ours.iter().fold(0u64, |n, (extent, _)| n.saturating_add(d.decoding_bytes(extent.len.into())));
-        let permit = permit(&self.env, bytes);
-        let decoded = self.decode_all(d, &ours, stored);
-        drop(permit);
-        let finish =
-            |((reservation, image), (extent, _)): ((Reservation<'_>, Result<Image>), &(Extent, u32))| (*extent, reservation.finish(image));
-        reserved.into_iter().zip(decoded).zip(&ours).map(finish).collect()
+        let bytes = extents.iter().fold(0u64, |n, extent| n.saturating_add(d.decoding_bytes(extent.len.into())));
+        let _permit = permit(&self.env, bytes);
+        let decode = |((number, (reservation, chunk)), stored): (Numbered<'_>, Result<Vec<u8>>)| {
+            (number, reservation.finish(stored.and_then(|bytes| d.decode(bytes, chunk.mask))))
+        };
+        if group.len() < 2 || d.pipeline.is_empty() {
+            return group.into_iter().zip(stored).map(decode).collect();
+        }
+        self.env.pool.install(|| group.into_par_iter().zip(stored).map(decode).collect())
     }
 
     /// The stored bytes of the chunks of a group.
-    fn read_group(&self, group: &[(Extent, u32)]) -> Vec<Result<Vec<u8>>> {
-        let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
-        match self.container.read_many(&extents) {
+    fn read_group(&self, extents: &[Extent]) -> Vec<Result<Vec<u8>>> {
+        match self.container.read_many(extents) {
             Ok(stored) => stored,
             // The store cannot be reached, or does not answer: another request ends as this one.
             Err(e @ (Error::Io { .. } | Error::Request { .. })) => extents.iter().map(|_| Err(e.clone())).collect(),
             // One of them is not in its pack.
             Err(_) => extents.iter().map(|extent| self.container.read_within("chunk", extent, extent.len.into())).collect(),
         }
-    }
-
-    /// Fetches the chunks of `cells` that are in no cache, if one request brings several.
-    pub(super) fn fetch_several(&self, d: &Dataset, cells: &[Cell]) -> Fetched {
-        let is_missing = |cell: &&Cell| matches!(&cell.data, Data::Extent(extent) if !self.env.cache.contains(chunk_key(d, extent)));
-        let is_fetched = |cell: &&Cell| !self.is_large(d, cell) && d.check_stored(cell.len()).is_ok();
-        let missing: Vec<Cell> = cells.iter().filter(is_fetched).filter(is_missing).cloned().collect();
-        if missing.len() < 2 {
-            return Fetched::default();
-        }
-        each_group(&groups_to_decode(d, &missing), &|group| self.fetch_group(d, group)).into_iter().collect()
-    }
-
-    /// Decodes chunks, several at once if they have filters.
-    fn decode_all(&self, d: &Dataset, group: &Group, stored: Vec<Result<Vec<u8>>>) -> Vec<Result<Image>> {
-        let decode = |((_, mask), stored): (&(Extent, u32), Result<Vec<u8>>)| stored.and_then(|bytes| d.decode(bytes, *mask));
-        if group.len() < 2 || d.pipeline.is_empty() {
-            return group.iter().zip(stored).map(decode).collect();
-        }
-        self.env.pool.install(|| group.par_iter().zip(stored).map(decode).collect())
     }
 }
 
@@ -153,27 +144,26 @@ mod tests {
     use crate::connector::edit::Edit;
     use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form};
     use crate::file::store::faulty::{Fault, FaultyStore};
-    use crate::iod::Ranges;
+    use crate::iod::{Cell, Data, Ranges};
 
-    fn cell(session: u64, offset: u64, len: u32) -> Cell {
-        Cell { mask: 0, data: Data::Extent(Extent { session, pack: 0, offset, len, checksum: 0 }) }
+    fn extent(session: u64, offset: u64, len: u32) -> Extent {
+        Extent { session, pack: 0, offset, len, checksum: 0 }
     }
 
     #[test]
     fn chunks_near_each_other_are_one_group() {
-        let lens = |cells: &[Cell]| groups(cells).iter().map(Vec::len).collect::<Vec<_>>();
-        let near: Vec<Cell> = (0..64).rev().map(|n| cell(1, n << 16, 1 << 16)).collect();
+        let lens = |extents: &[Extent]| grouped(extents.to_vec(), |extent| *extent).iter().map(Vec::len).collect::<Vec<_>>();
+        let near: Vec<Extent> = (0..64).rev().map(|n| extent(1, n << 16, 1 << 16)).collect();
         assert_eq!(lens(&near), [64]);
-        assert_eq!(lens(&[cell(1, 0, 10), cell(1, GAP_BYTES + 10, 10)]), [2]);
-        assert_eq!(lens(&[cell(1, 0, 10), cell(1, GAP_BYTES + 11, 10)]), [1, 1]);
-        assert_eq!(lens(&[cell(1, 0, 10), cell(2, 10, 10), Cell::inline(b"x")]), [1, 1]);
-        let far: Vec<Cell> = (0..12).map(|n| cell(1, n << 20, 1 << 20)).collect();
+        assert_eq!(lens(&[extent(1, 0, 10), extent(1, GAP_BYTES + 10, 10)]), [2]);
+        assert_eq!(lens(&[extent(1, 0, 10), extent(1, GAP_BYTES + 11, 10)]), [1, 1]);
+        assert_eq!(lens(&[extent(1, 0, 10), extent(2, 10, 10)]), [1, 1]);
+        let far: Vec<Extent> = (0..12).map(|n| extent(1, n << 20, 1 << 20)).collect();
         assert_eq!(lens(&far), [8, 4]);
-        assert_eq!(lens(&[cell(1, 5, 10), cell(1, 5, 10)]), [1]);
         // Overlapping extents count with all of their bytes.
-        let overlapping: Vec<Cell> = (0..16).map(|n| cell(1, n, 1 << 20)).collect();
+        let overlapping: Vec<Extent> = (0..16).map(|n| extent(1, n, 1 << 20)).collect();
         assert_eq!(lens(&overlapping), [8, 8]);
-        assert_eq!(lens(&[cell(1, 0, u32::MAX), cell(1, u64::from(u32::MAX), 1)]), [1, 1]);
+        assert_eq!(lens(&[extent(1, 0, u32::MAX), extent(1, u64::from(u32::MAX), 1)]), [1, 1]);
     }
 
     #[test]
@@ -186,8 +176,8 @@ mod tests {
             let spec = DatasetSpec { chunks, filters: Some(filters), ..spec("u1", &[80 << 20]) };
             let id = c.create_dataset(c.root(), name.as_bytes(), &spec).unwrap();
             let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
-            let cells: Vec<Cell> = (0..5).map(|n| cell(1, n << 10, 1 << 10)).collect();
-            assert_eq!(groups_to_decode(&d, &cells).iter().map(Vec::len).collect::<Vec<_>>(), want);
+            let stored = (0..5).map(|n| StoredValue { extent: extent(1, n << 10, 1 << 10), mask: 0 }).collect();
+            assert_eq!(c.chunks.groups(&d, stored).iter().map(Vec::len).collect::<Vec<_>>(), want);
         }
     }
 

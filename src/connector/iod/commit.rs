@@ -173,7 +173,7 @@ impl IodConnector {
         let ours = self.chunks.chunk(state, &d, key)?;
         let entry = entries.binary_search_by(|entry| entry.key.cmp(key)).ok().and_then(|at| entries.get(at));
         let theirs = match entry.and_then(|entry| entry.cell.as_ref()) {
-            Some(cell) => self.chunks.image(&d, cell)?.into_image(&d)?,
+            Some(cell) => self.chunks.to_change(&d, cell)?,
             None => d.blank(false)?,
         };
         if !self.container.rules().keep(Rule::Ranges) {

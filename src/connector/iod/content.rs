@@ -1,14 +1,13 @@
 //! Bytes of a dataset as a file, always those of the present state.
 
 use super::access::IodConnector;
-use super::chunks::Source;
 use super::dataset::Dataset;
 use super::form_index::{FormIndex, Index};
 use super::forms::Parts;
 use super::image::Body;
 use super::sparse::Sets;
 use super::state::State;
-use super::value_chunks::ValueChunks;
+use super::value_chunks::{Source, ValueChunks};
 use crate::base::locks::{Mutex, RwLock};
 use crate::base::{Result, waiting};
 use crate::connector::{ChunkPlace, Chunks, Content, FILL_BYTES_MAX, Form};
@@ -94,6 +93,10 @@ impl IodContent {
             self.connector.derived.forget_form(d);
         }
         Ok(slot.insert(index).clone())
+    }
+
+    fn chunks<'a>(&'a self, state: &'a State, d: &'a Dataset) -> ValueChunks<'a> {
+        ValueChunks { reader: &self.connector.chunks, state, d }
     }
 
     fn read_form(&self, values: &State, now: &Now, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -227,7 +230,7 @@ impl Content for IodContent {
             let sets = Sets::of(&self.connector, &d, &state)?;
             return (&sets as &dyn ChunkSets).seek(offset, what);
         }
-        (&ValueChunks { state: &state, d: &d } as &dyn PresentChunks).seek(offset, what)
+        (&self.chunks(&state, &d) as &dyn PresentChunks).seek(offset, what)
     }
 
     fn written(&self, offset: u64) -> Result<Option<Range<u64>>> {
@@ -242,7 +245,7 @@ impl Content for IodContent {
         }
         let seek = |at: u64, what: Seek| match d.knows_defined() {
             true => (&Sets::of(&self.connector, &d, &state)? as &dyn ChunkSets).seek(at, what),
-            false => (&ValueChunks { state: &state, d: &d } as &dyn PresentChunks).seek(at, what),
+            false => (&self.chunks(&state, &d) as &dyn PresentChunks).seek(at, what),
         };
         let Some(start) = seek(offset, Seek::Data)? else { return Ok(None) };
         let end = seek(start, Seek::Hole)?.unwrap_or(size);

@@ -2,18 +2,17 @@
 
 use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
-use super::image::{SharedImage, Unencoded, out_of_range};
+use super::image::{SharedImage, out_of_range};
 use crate::base::checksum::Crc32c;
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::cache::Chunk;
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
 use crate::dataset::chunk::gate::Permit;
 use crate::dataset::chunk::image::ChunkImage;
 use crate::dataset::chunk::key::{CacheKey, DatasetKey, StoredExtent};
-use crate::dataset::chunk::pieces::ChunkPieces;
+use crate::dataset::chunk::reading::ChunkLocation;
 use crate::dataset::environment::Environment;
 use crate::filter::pipeline::is_applied;
-use crate::iod::{Cell, Data, Extent};
+use crate::iod::Extent;
 use std::sync::Arc;
 
 /// Chunks up to this size are inflated to a temporary file whatever the cache size, bytes.
@@ -30,18 +29,16 @@ const MEMORY_MIN_BYTES: u64 = 32 << 20;
 /// Smallest chunk whose decode needs a permit of the decoding gate, bytes.
 const GATED_MIN_BYTES: u64 = 1 << 20;
 
-/// A chunk for a reader.
-#[derive(Clone)]
-pub(super) enum Decoded {
-    /// In memory, for this reader alone or as a change.
-    Memory(SharedImage),
-    /// In the cache.
-    Cached(Arc<Chunk>),
-    /// In a temporary file: its first bytes; all others have the fill value.
-    File(Arc<ChunkFile>),
-    /// It is not stored.
-    Absent,
+/// The stored bytes of a chunk.
+#[derive(Clone, Copy)]
+pub(super) struct StoredValue {
+    pub extent: Extent,
+    /// Filters that it was stored without.
+    pub mask: u32,
 }
+
+/// Where a chunk of a container is.
+pub(super) type ValueLocation = ChunkLocation<StoredValue, SharedImage>;
 
 /// Key in the chunk cache of the chunk of `d` in `extent`.
 pub(super) fn chunk_key(d: &Dataset, extent: &Extent) -> CacheKey {
@@ -65,46 +62,14 @@ pub(super) fn permit(env: &Environment, bytes: u64) -> Option<Permit<'_>> {
     (bytes >= GATED_MIN_BYTES).then(|| env.decoding.enter(bytes))
 }
 
-impl Decoded {
+impl ValueLocation {
     /// The chunk, if it is in memory.
     pub fn image(&self) -> Option<&dyn ChunkImage> {
         match self {
-            Decoded::Memory(image) => Some(image.image()),
-            Decoded::Cached(chunk) => Some(chunk.image()),
-            Decoded::File(_) | Decoded::Absent => None,
+            ChunkLocation::Changed(image) => Some(image.image()),
+            ChunkLocation::Memory(_, chunk) => Some(chunk.image()),
+            _ => None,
         }
-    }
-
-    /// The chunk of `d`, to be changed. Errors: it is too large for that.
-    pub fn into_image(self, d: &Dataset) -> Result<SharedImage> {
-        match self {
-            Decoded::Memory(image) => Ok(image),
-            Decoded::Cached(chunk) => Ok(Arc::new(Unencoded(chunk.image().duplicate()))),
-            Decoded::File(file) => Err(refused(d, file.len(), file.len().saturating_mul(4))),
-            Decoded::Absent => d.blank(false),
-        }
-    }
-
-    /// Copies pieces of the chunk of `d` into `buf`.
-    pub fn scatter(&self, d: &Dataset, t: &ChunkPieces, buf: &mut [u8]) -> Result<()> {
-        if let Some(image) = self.image() {
-            return image.scatter(&d.grid, t, buf).ok_or_else(|| out_of_range(d.id));
-        }
-        for piece in &t.pieces {
-            for (at, to) in d.grid.rows(piece) {
-                let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
-                let there = match self {
-                    Decoded::File(file) => usize::try_from(file.len().saturating_sub(at)).unwrap_or(usize::MAX).min(target.len()),
-                    _ => 0,
-                };
-                let (head, tail) = target.split_at_mut(there);
-                if let (Decoded::File(file), false) = (self, head.is_empty()) {
-                    file.read(at, head)?;
-                }
-                d.pattern.fill(at.saturating_add(there as u64), tail);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -144,10 +109,10 @@ fn refused(d: &Dataset, len: u64, need: u64) -> Error {
 }
 
 impl ChunkReader {
-    /// True if the chunk in a cell is decoded to a temporary file.
-    pub(super) fn is_large(&self, d: &Dataset, cell: &Cell) -> bool {
+    /// True if a chunk of `stored` bytes is decoded to a temporary file.
+    pub(super) fn is_large(&self, d: &Dataset, stored: u64) -> bool {
         // Which elements are defined is known in memory only.
-        !d.knows_defined() && d.decoded_len(cell.len()) > MEMORY_MIN_BYTES.max(self.env.cache.budget() / 4)
+        !d.knows_defined() && d.decoded_len(stored) > MEMORY_MIN_BYTES.max(self.env.cache.budget() / 4)
     }
 
     /// Errors: the chunk in a cell is too large to be decoded in memory.
@@ -167,16 +132,8 @@ impl ChunkReader {
         Err(Error::refused(libc::EFBIG, format!("sparse chunks of {len} bytes need a --cache-size of {need}")))
     }
 
-    /// The decoded chunk in a cell, for reading.
-    pub(super) fn decoded(&self, d: &Dataset, cell: &Cell) -> Result<Decoded> {
-        match &cell.data {
-            Data::Extent(extent) if self.is_large(d, cell) => self.decoded_file(d, extent, cell.mask).map(Decoded::File),
-            _ => self.image(d, cell),
-        }
-    }
-
     /// A large chunk in a temporary file.
-    fn decoded_file(&self, d: &Dataset, extent: &Extent, mask: u32) -> Result<Arc<ChunkFile>> {
+    pub(super) fn decoded_file(&self, d: &Dataset, extent: &Extent, mask: u32) -> Result<Arc<ChunkFile>> {
         let (stored, files) = (u64::from(extent.len), &self.env.chunk_files);
         d.check_stored(stored)?;
         let len = d.decoded_len(stored);

@@ -129,6 +129,23 @@ fn tiles_of_a_folder_are_read_ahead() {
     }
 }
 
+/// Reading ahead fetched as many bytes as a value claims.
+#[test]
+fn chunks_that_claim_many_stored_bytes_are_not_read_ahead() {
+    let c = open(&empty());
+    let (id, extent) = dataset(&c, 1 << 20, &[1], &zlib((1 << 20) - 5, b"hello"));
+    let mut state = c.states.next();
+    let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
+    let claimed = Extent { len: u32::MAX, ..extent };
+    state.change(key, Body::Cell(Cell { mask: 0, data: Data::Extent(claimed) }), Ranges::whole());
+    drop(state);
+    let content = c.content(id, Form::Main).unwrap();
+    let before = c.container.store().counters();
+    assert_eq!(content.read_ahead(0, 0), 0);
+    assert!(read(&c, id, 0, 10).unwrap_err().to_string().contains("stored bytes for"));
+    assert_eq!(c.container.store().counters(), before, "something was fetched");
+}
+
 #[test]
 fn large_chunks_are_decoded_to_temporary_files() {
     let c = open(&empty());

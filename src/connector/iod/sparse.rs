@@ -3,12 +3,11 @@
 use super::access::IodConnector;
 use super::cells::{Place, StateCells};
 use super::change::read_written;
-use super::chunks::Source;
 use super::dataset::{Dataset, Storage};
 use super::decoding::{chunk_key, permit};
 use super::image::{Body, out_of_range};
 use super::state::State;
-use super::value_chunks::ValueChunks;
+use super::value_chunks::{Source, ValueChunks};
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
@@ -18,7 +17,7 @@ use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::defined::{ChunkSets, EachSet, local_block};
 use crate::dataset::chunk::pieces::ByteGrid;
 use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
-use crate::iod::{Cell, Data, Key, keys};
+use crate::iod::{Cell, Data, keys};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -91,7 +90,7 @@ impl PresentChunks for Sets<'_> {
     }
 
     fn visit(&self, from: u64, f: &mut VisitNumber<'_>) -> Result<()> {
-        ValueChunks { state: self.state, d: self.d }.visit(from, f)
+        ValueChunks { reader: &self.connector.chunks, state: self.state, d: self.d }.visit(from, f)
     }
 }
 
@@ -185,8 +184,9 @@ impl CopyRange for IodConnector {
                 if bytes.is_empty() {
                     break;
                 }
-                let resolve = |key: &Key| self.chunks.resolved(&s, Source::of(state, key)?);
-                let written = read_written(&s, at, &mut bytes, &resolve)?;
+                let written = read_written(ValueChunks { reader: &self.chunks, state, d: &s }, at, &mut bytes, &|number| {
+                    self.chunks.location(state, &s, number)
+                })?;
                 self.write_defined(state, &d, place, &bytes, &written)?;
                 done = done.saturating_add(bytes.len() as u64);
             }
@@ -418,7 +418,7 @@ impl IodConnector {
     /// element is left.
     fn undefine_parts(&self, state: &mut State, d: &Dataset, number: u64, parts: &[(u64, u64)]) -> Result<()> {
         let (key, mut is_empty, size) = (d.chunk_key(number), false, d.element_size.max(1));
-        let decoded = self.chunks.resolved(d, Source::of(state, &key)?)?;
+        let decoded = self.chunks.location(state, d, number)?;
         let Some(defined) = decoded.image().and_then(|image| image.defined()) else { return Ok(()) };
         let has_any = |(at, len): &(u64, u64)| {
             let next = defined.next_element(d.chunk_dims(), at / size);

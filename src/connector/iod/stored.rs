@@ -1,7 +1,7 @@
 //! Stored chunks for other containers, and from them.
 
 use super::access::IodConnector;
-use super::coalesce::{each_group, grouped, groups};
+use super::coalesce::{each_group, grouped};
 use super::dataset::{Dataset, Storage};
 use super::image::Body;
 use super::state::State;
@@ -100,14 +100,14 @@ impl StoredChunks for IodStoredChunks {
 impl IodConnector {
     /// The stored bytes of values in packs, by few requests.
     pub(super) fn fetch_stored(&self, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
-        let fetch = |group: &[(Extent, u32)]| {
-            let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
-            match self.container.read_many(&extents) {
-                Ok(all) => extents.iter().zip(all).map(|(extent, bytes)| Ok((*extent, bytes?))).collect(),
-                Err(e) => vec![Err(e)],
-            }
+        let fetch = |extents: Vec<Extent>| match self.container.read_many(&extents) {
+            Ok(all) => extents.iter().zip(all).map(|(extent, bytes)| Ok((*extent, bytes?))).collect(),
+            Err(e) => vec![Err(e)],
         };
-        each_group(&groups(cells), &fetch).into_iter().collect()
+        let extents = cells.iter().filter_map(|cell| if let Data::Extent(extent) = &cell.data { Some(*extent) } else { None });
+        let mut groups = grouped(extents.collect(), |extent| *extent);
+        groups.iter_mut().for_each(Vec::dedup);
+        each_group(groups, &fetch).into_iter().collect()
     }
 
     /// Where chunks are in the original `number`, of which each is read: it may have changed, or

@@ -1,19 +1,117 @@
-//! The chunks of a dataset that are values of the map.
+//! The chunks of a dataset that are values of the map: which ones there are, where they are, and
+//! how they are decoded.
 
+use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
+use super::decoding::{StoredValue, ValueLocation, chunk_key};
+use super::image::{Body, SharedImage, out_of_range};
 use super::state::State;
 use crate::base::Result;
-use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::chunk::cache::Chunk;
+use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces};
 use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
-use crate::iod::keys;
+use crate::dataset::chunk::reading::{ChunkFinder, ChunkLocation, ClaimedChunk, FoundChunk};
+use crate::dataset::environment::Environment;
+use crate::dataset::fill::FillPattern;
+use crate::iod::{Cell, Data, Extent, keys};
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 /// The chunks of a dataset at a state, encoded or not.
+#[derive(Clone, Copy)]
 pub(super) struct ValueChunks<'a> {
+    /// Reads them.
+    pub reader: &'a ChunkReader,
     /// Has the values.
     pub state: &'a State,
     /// The dataset at that state.
     pub d: &'a Dataset,
+}
+
+/// Where the bytes of a chunk are. All of it stays as it is when the state changes.
+pub(super) enum Source {
+    /// A chunk that is not encoded.
+    Image(SharedImage),
+    /// An encoded chunk.
+    Cell(Cell),
+    /// There is no such chunk.
+    Nothing,
+}
+
+impl Source {
+    /// That of the chunk `key`.
+    pub fn of(state: &State, key: &[u8]) -> Result<Source> {
+        match state.changes.get(key).map(|c| &c.body) {
+            Some(Body::Dirty(chunk)) => Ok(Source::Image(chunk.now())),
+            _ => Ok(state.get(key)?.map_or(Source::Nothing, Source::Cell)),
+        }
+    }
+}
+
+impl<'a> ValueChunks<'a> {
+    /// True if a request has all bytes of a chunk in one piece, and they can be read to the
+    /// request's buffer as they are stored.
+    fn is_read_whole(self, extent: &Extent, t: &ChunkPieces) -> bool {
+        let ([piece], d) = (t.pieces.as_slice(), self.d) else { return false };
+        let bytes = d.grid.chunk_bytes();
+        let whole = piece.rows == 1 && piece.len as u64 == bytes && u64::from(extent.len) == bytes;
+        whole && d.pipeline.is_empty() && !d.knows_defined() && self.reader.container.is_at_hand(extent)
+    }
+
+    fn find_cell(self, cell: &Cell, t: &ChunkPieces) -> Result<FoundChunk<'a, StoredValue, SharedImage>> {
+        let (reader, d, mask) = (self.reader, self.d, cell.mask);
+        let extent = match &cell.data {
+            Data::Extent(extent) => *extent,
+            Data::Inline(_) => return reader.image(d, cell).map(FoundChunk::Location),
+        };
+        if reader.is_large(d, cell.len()) {
+            return Ok(FoundChunk::File(Box::new(move || reader.decoded_file(d, &extent, mask))));
+        }
+        reader.check_whole(d, cell.len())?;
+        let (key, stored) = (chunk_key(d, &extent), StoredValue { extent, mask });
+        Ok(match self.is_read_whole(&extent, t) && !reader.env.cache.contains(key) {
+            true => FoundChunk::Location(ChunkLocation::Direct(stored)),
+            false => FoundChunk::Cached { key, len: d.decoded_len(cell.len()), stored },
+        })
+    }
+}
+
+impl<'a> ChunkFinder<'a> for ValueChunks<'a> {
+    type Stored = StoredValue;
+    type Changed = SharedImage;
+
+    fn grid(self) -> &'a ByteGrid {
+        &self.d.grid
+    }
+
+    fn env(self) -> &'a Environment {
+        &self.reader.env
+    }
+
+    fn fill(self) -> &'a FillPattern {
+        &self.d.pattern
+    }
+
+    /// The map says under which key the cache has a chunk.
+    fn in_memory(self, batch: &[ChunkPieces]) -> Vec<Option<ValueLocation>> {
+        batch.iter().map(|_| None).collect()
+    }
+
+    fn find(self, t: &ChunkPieces) -> Result<FoundChunk<'a, StoredValue, SharedImage>> {
+        match Source::of(self.state, &self.d.chunk_key(t.chunk))? {
+            Source::Image(image) => Ok(FoundChunk::Location(ChunkLocation::Changed(image))),
+            Source::Nothing => Ok(FoundChunk::Location(ChunkLocation::Fill)),
+            Source::Cell(cell) => self.find_cell(&cell, t),
+        }
+    }
+
+    fn decode(self, claimed: Vec<ClaimedChunk<'a, StoredValue>>) -> Vec<Result<Arc<Chunk>>> {
+        self.reader.fetch(self.d, claimed)
+    }
+
+    fn copy_changed(self, image: &SharedImage, t: &ChunkPieces, buf: &mut [u8]) -> Result<()> {
+        image.image().scatter(&self.d.grid, t, buf).ok_or_else(|| out_of_range(self.d.id))
+    }
 }
 
 impl PresentChunks for ValueChunks<'_> {

@@ -14,6 +14,7 @@ pub(crate) mod image;
 pub(crate) mod key;
 pub(crate) mod pieces;
 pub(crate) mod present;
+pub(crate) mod reading;
 pub(crate) mod source;
 pub(crate) mod stored_size;
 pub(crate) mod temporary;

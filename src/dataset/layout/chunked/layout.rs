@@ -3,7 +3,7 @@
 use super::create;
 use super::found_chunks::FoundChunks;
 use super::holes::Accuracy;
-use super::read::Reading;
+use super::locate::FileChunks;
 use super::storage::Chunked;
 use super::write::ChunkWriter;
 use super::{bounds, copy, read_ahead, sections, write};
@@ -93,6 +93,11 @@ impl Chunked {
     }
 
     /// The grid with the extent of the operation.
+    /// Its chunks in the file of `data`.
+    pub(super) fn chunks_of<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment) -> FileChunks<'a> {
+        FileChunks { chunked: self, env, store: &data.store, fill: &data.fill }
+    }
+
     fn extent(&self, op: &Operation<'_>) -> ChunkGrid {
         ChunkGrid { shape: op.space.dims.clone(), max_shape: op.space.max(), ..self.chunks.clone() }
     }
@@ -143,7 +148,7 @@ impl Chunked {
                 data.fill.fill(offset, buf);
                 Ok(None)
             }
-            Part::Slice(_) => self.read_slice(Reading { env, store: &data.store, fill: &data.fill }, defers, offset, buf),
+            Part::Slice(_) => Chunked::read_slice(self.chunks_of(data, env), defers, offset, buf),
         }
     }
 }

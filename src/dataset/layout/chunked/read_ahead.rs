@@ -3,6 +3,7 @@
 use super::storage::Chunked;
 use crate::dataset::chunk::format::READ_AHEAD_CHUNK_MAX_BYTES;
 use crate::dataset::chunk::pieces::ChunkPieces;
+use crate::dataset::chunk::reading::Located;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::traits::{BackgroundTurn, DatasetBytes};
 use std::sync::Arc;
@@ -93,7 +94,7 @@ impl ReadAheadTask {
             let clean = self.chunks.iter().filter(|chunk| self.env.dirty.get(c.key(**chunk)).is_none());
             let batch: Vec<_> = clean.map(|chunk| ChunkPieces { chunk: *chunk, pieces: Vec::new() }).collect();
             // Errors are ignored: the reader of the chunk gets them.
-            located = c.locate(&self.env, &self.dataset.store, &batch).ok();
+            located = Located::find(c.chunks_of(&self.dataset, &self.env), &batch).ok();
         });
         if let Some(located) = located {
             located.decode_ahead();
