@@ -14,6 +14,7 @@ pub mod fill;
 pub mod filter_spec;
 pub mod free_ranges;
 pub(crate) mod hyperslab;
+pub(crate) mod io_pieces;
 pub(crate) mod limits;
 pub(crate) mod lock_order;
 pub mod locks;

@@ -20,6 +20,9 @@ use std::path::PathBuf;
 
 /// Ranges without an owner that are printed without `--json`.
 const RANGES_PRINTED: usize = 20;
+/// Memory for decoded chunks with `--data`, bytes. Temporary files, for chunks that are too large
+/// for it, have 16 times as much.
+const CACHE_BYTES: u64 = 64 << 20;
 
 /// Runs `h5dir check`.
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
@@ -46,7 +49,8 @@ fn spec(args: &CheckArgs, file: PathBuf) -> MountSpec {
     let external = if reads_others { ExternalPolicy::Beneath(args.external_root.clone()) } else { ExternalPolicy::Off };
     // 0: a thread for each core.
     let version = args.version.clone().map_or_else(Default::default, |version| version.0);
-    MountSpec { external, version, threads: 0, ..MountSpec::new(file) }
+    let cache_bytes = if args.data { CACHE_BYTES } else { 0 };
+    MountSpec { external, version, cache_bytes, threads: 0, ..MountSpec::new(file) }
 }
 
 /// Checks one container, and prints what was found.

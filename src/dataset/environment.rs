@@ -3,6 +3,7 @@
 use super::chunk::cache::ChunkCache;
 use super::chunk::chunk_files::ChunkFiles;
 use super::chunk::dirty::DirtyChunks;
+use super::chunk::file_image::FilesInUse;
 use super::chunk::gate::Gate;
 use super::chunk::key::{ChunkKey, DatasetKey};
 use super::chunk::stored_size::StoredSizes;
@@ -32,6 +33,8 @@ pub struct Environment {
     pub(crate) dirty: DirtyChunks,
     /// Decoded chunks in temporary files: those too large for memory.
     pub(crate) chunk_files: ChunkFiles,
+    /// Chunks of containers in temporary files that changed.
+    pub(crate) images: Arc<FilesInUse>,
     /// Stored bytes of datasets that have been changed.
     pub(crate) stored: StoredSizes,
     /// Bounds the memory of concurrent decodes.
@@ -81,6 +84,7 @@ impl Environment {
         Environment {
             cache: ChunkCache::new(cache_bytes, temporary_bytes),
             dirty: DirtyChunks::default(),
+            images: Arc::default(),
             stored: StoredSizes::default(),
             chunk_files: ChunkFiles::new(temporary_bytes),
             decoding: Gate::new((cache_bytes / 8).max(DECODING_MIN_BYTES)),
@@ -139,7 +143,7 @@ impl Environment {
     /// Limits the disk cache to the space that other temporary files leave, including one of
     /// `more` bytes that the caller creates next.
     pub(crate) fn share_temporary_space(&self, more: u64) {
-        let used = self.chunk_files.bytes().saturating_add(self.dirty.in_files().0).saturating_add(more);
+        let used = self.chunk_files.bytes().saturating_add(self.changed_in_files().0).saturating_add(more);
         self.cache.disk_cache().limit(self.chunk_files.capacity().saturating_sub(used));
     }
 
@@ -185,15 +189,21 @@ impl Environment {
         (self.cache.budget() / 4).max(self.whole_chunk_min)
     }
 
+    /// Bytes and number of changed chunks in temporary files.
+    fn changed_in_files(&self) -> (u64, u64) {
+        let ((bytes, files), (image_files, image_bytes)) = (self.dirty.in_files(), self.images.now());
+        (bytes.saturating_add(image_bytes), files.saturating_add(image_files))
+    }
+
     /// True when one operation must fail because it has put too many chunks into temporary files.
     pub(crate) fn files_are_too_many(&self) -> bool {
-        self.dirty.in_files().1 >= DIRTY_FILES_MAX.saturating_mul(4)
+        self.changed_in_files().1 >= DIRTY_FILES_MAX.saturating_mul(4)
     }
 
     /// True when dirty chunks in temporary files exceed their number or space and must be written
     /// back.
     pub(crate) fn files_are_full(&self) -> bool {
-        let (bytes, files) = self.dirty.in_files();
+        let (bytes, files) = self.changed_in_files();
         files > DIRTY_FILES_MAX || bytes > self.chunk_files.capacity()
     }
 }

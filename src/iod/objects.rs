@@ -273,6 +273,32 @@ impl Objects {
         })
     }
 
+    /// Stores a pack of `len` bytes, which `read` fills a buffer with from an offset.
+    pub(super) fn put_pack_from(
+        &self,
+        session: u64,
+        pack: u32,
+        len: u64,
+        read: &(dyn Fn(u64, &mut [u8]) -> Result<()> + Sync),
+    ) -> Result<()> {
+        let (name, failure) = (keys::pack_name(session, pack), Mutex::new(None));
+        let read = |at: u64, buf: &mut [u8]| {
+            read(at, buf).map_err(|e| {
+                let errno = if let Error::Io { errno, .. } = &e { *errno } else { libc::EIO };
+                *failure.lock() = Some(e);
+                io::Error::from_raw_os_error(errno)
+            })
+        };
+        let stored = self.again("write a pack", || {
+            if !self.takes_all_room {
+                room::for_pack(&*self.store, usize::try_from(len).unwrap_or(usize::MAX))?;
+            }
+            self.store.put_from(&name, len, &read)
+        });
+        let failed = failure.lock().take();
+        failed.map_or(stored, Err)
+    }
+
     /// Creates the record `name`; false: another one has its name.
     pub(super) fn put_record(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
         if !self.takes_all_room {

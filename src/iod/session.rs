@@ -2,7 +2,8 @@
 
 use super::cell::Extent;
 use super::objects::Objects;
-use crate::base::checksum::crc32c;
+use crate::base::checksum::{Crc32c, crc32c};
+use crate::base::io_pieces::each_piece;
 use crate::base::{Address, Error, Result, buffers};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -93,6 +94,27 @@ impl<'a> PackWriter<'a> {
         }
         self.buffer.extend_from_slice(bytes);
         Ok(Extent { session: self.session.number, pack, offset, len, checksum: crc32c(bytes) })
+    }
+
+    /// Adds `len` bytes, fewer than 2^32, which `read` fills a buffer with from an offset: the same
+    /// ones each time. Many of them are a pack of their own.
+    pub fn add_from(&mut self, len: u64, read: &(dyn Fn(u64, &mut [u8]) -> Result<()> + Send + Sync)) -> Result<Extent> {
+        if len <= PACK_BYTES as u64 {
+            let mut bytes = vec![0; usize::try_from(len).unwrap_or(PACK_BYTES)];
+            read(0, &mut bytes)?;
+            return self.add(&bytes);
+        }
+        self.finish()?;
+        let pack = self.session.next_pack.fetch_add(1, Ordering::AcqRel);
+        let short = u32::try_from(len).map_err(|_| Error::limit("pack", Address(pack.into()), "an extent of 4 GiB"))?;
+        let mut sum = Crc32c::default();
+        each_piece(len, &read, &mut |piece| {
+            sum.add(piece);
+            Ok(())
+        })?;
+        self.stored.push(pack);
+        self.objects.put_pack_from(self.session.number, pack, len, read)?;
+        Ok(Extent { session: self.session.number, pack, offset: 0, len: short, checksum: sum.finish() })
     }
 
     /// Stores what was added.

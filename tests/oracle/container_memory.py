@@ -1,4 +1,4 @@
-"""Long strings and large deflated chunks of a container take bounded memory, however many programs read them.
+"""Long strings and large chunks of a container take bounded memory, however many programs read them, and written.
 
   container_memory.py H5DIR DIRECTORY [CASE]
 
@@ -19,6 +19,8 @@ MIB = 1 << 20
 # Bytes of a string, and of a chunk.
 LONG = 50 * MIB
 STRINGS, CHUNKS, READERS = 2, 8, 16
+# Bytes of a chunk that is written.
+WRITTEN = 300 * MIB
 # The cache, 128 MiB, and what the program itself takes.
 CACHE, MOST = 64, 64 + 128 + 48
 
@@ -66,6 +68,44 @@ def main():
             assert used <= MOST, f"{name}: {used} MiB, {MOST} allowed"
         run(H5DIR, "umount", MNT)
         assert mount.wait(60) == 0
+    written()
+
+
+def written():
+    """Chunks that are too large for memory are written through the mount, then changed."""
+    bytes_of = np.arange(WRITTEN, dtype="u4").astype("u1")
+    with h5py.File(FILE, "w") as f:
+        for name, options in [("plain", {}), ("deflated", {"compression": "gzip", "compression_opts": 1})]:
+            f.create_dataset(name, (WRITTEN,), "u1", chunks=(WRITTEN,), **options)[...] = bytes_of
+    source, copies = os.path.join(DIRECTORY, "source"), "iod:" + os.path.join(DIRECTORY, "copies")
+    os.mkdir(source)
+    run(H5DIR, "create", copies)
+    run(H5DIR, "mount", FILE, source)
+    try:
+        mount = subprocess.Popen([H5DIR, "mount", "--foreground", f"--cache-size={CACHE}M", "--read-write", copies, MNT])
+        while not os.path.ismount(MNT):
+            assert mount.poll() is None
+        for name in ["plain", "deflated"]:
+            run("cp", "-a", os.path.join(source, name), MNT)
+            with open(os.path.join(MNT, name), "r+b", buffering=0) as f:
+                for at in [0, WRITTEN // 2, WRITTEN - 7]:
+                    os.pwrite(f.fileno(), b"changed", at)
+                os.fsync(f.fileno())
+            used = peak(mount.pid)
+            print("written", name, used, "MiB")
+            assert used <= MOST, f"{name}: {used} MiB, {MOST} allowed"
+    finally:
+        run(H5DIR, "umount", source)
+    run(H5DIR, "umount", MNT)
+    assert mount.wait(60) == 0
+    run(H5DIR, "check", "--data", copies)
+    os.remove(FILE)
+    run(H5DIR, "cp", "-r", f"{copies}:/", FILE)
+    for at in [0, WRITTEN // 2, WRITTEN - 7]:
+        bytes_of[at : at + 7] = np.frombuffer(b"changed", "u1")
+    with h5py.File(FILE) as f:
+        for name in ["plain", "deflated"]:
+            assert f[name].chunks == (WRITTEN,) and (f[name][...] == bytes_of).all(), name
 
 
 main()

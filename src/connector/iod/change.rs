@@ -179,7 +179,7 @@ impl IodConnector {
     ) -> Result<Vec<Range<usize>>> {
         let find = |number: u64| match chunks.get(&d.chunk_key(number)) {
             Some(Body::Dirty(chunk)) => Ok(ChunkLocation::Changed(chunk.now())),
-            Some(Body::Cell(cell)) => self.chunks.image(d, cell),
+            Some(Body::Cell(cell)) => self.chunks.location_of(d, cell),
             _ => Ok(ChunkLocation::Fill),
         };
         read_written(ValueChunks { reader: &self.chunks, state, d }, offset, buf, &find)
@@ -225,7 +225,7 @@ pub(super) fn read_written(
     for chunk in d.grid.pieces(offset, buf.len()) {
         let found = find(chunk.chunk)?;
         let rows = chunk.pieces.iter().flat_map(|p| d.grid.rows(p).map(|(at, to)| (at, to, p.len)));
-        for (at, to, len) in rows.filter(|_| found.image().is_some()) {
+        for (at, to, len) in rows.filter(|_| !matches!(found, ChunkLocation::Fill)) {
             match found.image().and_then(|image| image.defined()) {
                 None => written.push(to..to.saturating_add(len)),
                 Some(defined) => written.extend(defined_in_row(d, defined, at, len).map(|run| {

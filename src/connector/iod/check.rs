@@ -29,6 +29,8 @@ use std::sync::Arc;
 /// The finding for an error at an object.
 fn of_error(object: Option<u64>, error: &Error) -> Finding {
     let (problem, structure, address) = match error {
+        // It may be sound, but too large for memory and temporary files.
+        Error::Limit { structure: structure @ "chunk", address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
         Error::Corrupt { structure, address, .. } | Error::Limit { structure, address, .. } => {
             (Problem::Damaged, Some(*structure), Some(*address))
         }

@@ -85,6 +85,14 @@ impl ChunkReader {
         Ok(true)
     }
 
+    /// Where the chunk in a cell is, fetched and decoded if need be.
+    pub(super) fn location_of(&self, d: &Dataset, cell: &Cell) -> Result<ValueLocation> {
+        match &cell.data {
+            Data::Extent(extent) if self.is_large(d, cell.len()) => self.decoded_file(d, extent, cell.mask).map(ChunkLocation::ChunkFile),
+            _ => self.image(d, cell),
+        }
+    }
+
     /// Where the chunk `number` is, fetched and decoded if need be.
     pub(super) fn location(&self, state: &State, d: &Dataset, number: u64) -> Result<ValueLocation> {
         reading::location(ValueChunks { reader: self, state, d }, &ChunkPieces { chunk: number, pieces: Vec::new() })
@@ -95,12 +103,12 @@ impl ChunkReader {
         match Source::of(state, key)? {
             Source::Image(image) => Ok(image),
             Source::Cell(cell) => self.to_change(d, &cell),
-            Source::Nothing => d.blank(false),
+            Source::Nothing => self.blank(d, false),
         }
     }
 
-    /// The chunk in a cell, to be changed.
-    pub(super) fn to_change(&self, d: &Dataset, cell: &Cell) -> Result<SharedImage> {
+    /// The chunk in a cell, to be changed in memory.
+    pub(super) fn in_memory(&self, d: &Dataset, cell: &Cell) -> Result<SharedImage> {
         match self.image(d, cell)? {
             ChunkLocation::Changed(image) => Ok(image),
             location => location.image().map_or_else(|| d.blank(false), |image| Ok(Arc::new(Unencoded(image.duplicate())))),
@@ -153,7 +161,10 @@ impl IodConnector {
         for chunk in d.grid.pieces(offset, n).iter().filter(|chunk| chunk.bytes() < d.grid.chunk_bytes()) {
             sources.push(Source::of(&state, &d.chunk_key(chunk.chunk))?);
         }
-        let fetch = |source| if let Source::Cell(cell) = source { self.chunks.image(&d, &cell).map(drop) } else { Ok(()) };
+        let fetch = |source| match source {
+            Source::Cell(cell) => self.chunks.location_of(&d, &cell).map(drop),
+            Source::Image(_) | Source::Nothing => Ok(()),
+        };
         sources.into_iter().try_for_each(fetch)
     }
 }

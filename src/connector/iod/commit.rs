@@ -1,7 +1,7 @@
 //! Commits: long values are stored in packs, and one record publishes all changes.
 
 use super::access::IodConnector;
-use super::image::{Body, Change, Changes, SharedImage, out_of_range};
+use super::image::{Body, Change, Changes, SharedImage};
 use super::in_doubt::{is_full, is_retried};
 use super::moves;
 use super::paths;
@@ -174,14 +174,15 @@ impl IodConnector {
         let entry = entries.binary_search_by(|entry| entry.key.cmp(key)).ok().and_then(|at| entries.get(at));
         let theirs = match entry.and_then(|entry| entry.cell.as_ref()) {
             Some(cell) => self.chunks.to_change(&d, cell)?,
-            None => d.blank(false)?,
+            None => self.chunks.blank(&d, false)?,
         };
         if !self.container.rules().keep(Rule::Ranges) {
             return Ok(ours);
         }
         let mut merged = theirs;
         let taken = Arc::make_mut(&mut merged).take(&ours, &state.written(key), d.chunk_dims(), d.element_size.max(1));
-        taken.ok_or_else(|| out_of_range(d.id))?;
+        ours.check(Some(()), d.id)?;
+        merged.check(taken, d.id)?;
         Ok(merged)
     }
 

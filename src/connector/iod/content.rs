@@ -285,7 +285,10 @@ impl IodChunks {
             (self.connector.dataset_of(&state, self.id)?, Source::of(&state, &key)?)
         };
         match source {
-            Source::Image(image) => d.encode(&image).map(|(bytes, _)| Some(bytes.into_owned())),
+            Source::Image(image) => {
+                let (encoded, _) = d.encode(&self.connector.env, &image)?;
+                Ok(Some(encoded.into_memory()?.into_owned()))
+            }
             Source::Cell(cell) => self.connector.container.bytes_of(&key, &cell).map(Some),
             Source::Nothing => Ok(None),
         }

@@ -27,7 +27,6 @@ use crate::format::message::fill_value::FillValue;
 use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::object_header::kind;
 use crate::iod::{Key, keys};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Chunk size of a file of bytes. Chunks without filters are stored up to their last written byte.
@@ -253,16 +252,5 @@ impl Dataset {
             at = next.saturating_add(1);
         }
         Ok(())
-    }
-
-    /// The bytes to store for a chunk, and its filter mask.
-    pub fn encode<'a>(&self, image: &'a Unencoded) -> Result<(Cow<'a, [u8]>, u32)> {
-        if let Some(stored) = self.format.stored_as_is(image.image()) {
-            return Ok((Cow::Borrowed(stored), 0));
-        }
-        match self.format.encode(image.image().duplicate(), false)? {
-            (stored, StoredForm::Whole { filter_mask }) => Ok((Cow::Owned(stored), filter_mask)),
-            (_, StoredForm::Sections(_)) => Err(Error::refused(libc::EOPNOTSUPP, "containers have no chunks of sections")),
-        }
     }
 }

@@ -1,11 +1,13 @@
 //! Chunks in memory that are not encoded, in the form that the format of their dataset works with.
 
 use crate::base::locks::RwLock;
-use crate::base::{Address, Error};
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::iod::{self, Ranges};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -27,6 +29,8 @@ pub(super) type Changes = iod::Changes<Arc<DirtyImage>>;
 #[derive(Debug)]
 pub(super) struct DirtyImage {
     now: RwLock<SharedImage>,
+    /// Raised by each change; of a chunk in a file, before and after it.
+    version: AtomicU64,
     /// Number of the state in which it was made.
     pub made_in: u64,
 }
@@ -34,7 +38,7 @@ pub(super) struct DirtyImage {
 impl DirtyImage {
     /// Made in the state of this number.
     pub fn new(image: SharedImage, made_in: u64) -> Arc<DirtyImage> {
-        Arc::new(DirtyImage { now: RwLock::new(image), made_in })
+        Arc::new(DirtyImage { now: RwLock::new(image), version: AtomicU64::new(0), made_in })
     }
 
     /// The chunk as it is now. Later changes are made to a copy while the caller keeps it.
@@ -42,9 +46,20 @@ impl DirtyImage {
         self.now.read().clone()
     }
 
-    /// Changes the chunk, or a copy that replaces it while readers keep it.
-    pub fn change<R>(&self, f: impl FnOnce(&mut dyn ChunkImage) -> R) -> R {
-        f(&mut *Arc::make_mut(&mut *self.now.write()).0)
+    /// Its version: unless that is another one later, nothing changed.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Changes the chunk, or a copy that replaces it while readers keep it. A chunk in a file is
+    /// changed there, beside its readers. Errors: those of that file.
+    pub fn change<R>(&self, f: impl FnOnce(&mut dyn ChunkImage) -> R) -> Result<R> {
+        let in_file = FileImage::of(&*self.now().0).map(FileImage::handle);
+        self.version.fetch_add(1, Ordering::AcqRel);
+        let Some(mut image) = in_file else { return Ok(f(&mut *Arc::make_mut(&mut *self.now.write()).0)) };
+        let done = f(&mut image);
+        self.version.fetch_add(1, Ordering::AcqRel);
+        image.take_failure().map_or(Ok(done), Err)
     }
 
     /// Bytes of memory.
@@ -76,7 +91,17 @@ impl Unencoded {
 
     /// Bytes that were written, or those in memory: its stored length is not known.
     pub fn written_bytes(&self, element_size: u64) -> u64 {
-        self.0.defined().map_or(self.0.memory(), |set| set.elements().saturating_mul(element_size))
+        let all = FileImage::of(&*self.0).map_or_else(|| self.0.memory(), FileImage::end);
+        self.0.defined().map_or(all, |set| set.elements().saturating_mul(element_size))
+    }
+
+    /// What `done` says of work with it: the error of its file, or that bytes are out of range of
+    /// the dataset `id`.
+    pub fn check(&self, done: Option<()>, id: u64) -> Result<()> {
+        match self.0.take_failure() {
+            Some(e) => Err(e),
+            None => done.ok_or_else(|| out_of_range(id)),
+        }
     }
 
     /// Replaces `ranges`, bytes of the chunk, by what `from` has there: values, and which of its

@@ -5,15 +5,18 @@ use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
 use super::decoding::chunk_key;
 use super::derived::Derived;
+use super::encoding::Encoded;
 use super::image::{Body, Change, SharedImage, Unencoded};
 use super::running::Running;
 use super::state::State;
 use super::states::States;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::key::CacheKey;
+use crate::dataset::environment::Environment;
 use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::{Cell, Data, Key, PackWriter, Session, keys};
-use std::borrow::Cow;
+use rayon::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -45,7 +48,8 @@ impl LongValues {
 
     /// Encodes chunks in memory if one operation made many.
     pub fn bound(&self, state: &mut State) -> Result<()> {
-        if state.dirty_bytes > self.limit.saturating_mul(4) { self.store(state) } else { Ok(()) }
+        let many = state.dirty_bytes > self.limit.saturating_mul(4) || self.chunks.env.files_are_full();
+        if many { self.store(state) } else { Ok(()) }
     }
 
     /// Stores all values in packs that are too long for records, chunks encoded. No version has
@@ -84,7 +88,7 @@ impl LongValues {
     /// Has a thread store chunks ahead if many are in memory; waits for it if too many are.
     pub fn store_many_ahead(self: &Arc<Self>) -> Result<()> {
         let dirty = self.states.shown().dirty_bytes;
-        if dirty > self.limit.saturating_mul(2) {
+        if dirty > self.limit.saturating_mul(2) || self.chunks.env.files_are_full() {
             return self.store_ahead();
         }
         // A burst of writes starts one.
@@ -112,7 +116,8 @@ impl LongValues {
         for (key, change) in &state.changes {
             if let Body::Dirty(image) = &change.body {
                 let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
-                chunks.push(DirtyChunk { key: key.clone(), dataset: self.derived.dataset(state, id)?, image: image.now() });
+                let (version, dataset) = (image.version(), self.derived.dataset(state, id)?);
+                chunks.push(DirtyChunk { key: key.clone(), dataset, image: image.now(), version });
             }
         }
         Ok(chunks)
@@ -121,7 +126,7 @@ impl LongValues {
     /// Stores long values, and chunks encoded; returns where.
     fn store_all(&self, session: &Session, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
         let mut packs = PackWriter::new(&self.chunks.container, session);
-        let stored = put_all(&mut packs, values, chunks);
+        let stored = put_all(&mut packs, &self.chunks.env, values, chunks);
         if let Err(e) = &stored {
             packs.give_up(e);
         }
@@ -132,10 +137,10 @@ impl LongValues {
     /// those for the cache.
     fn chunks_stored(&self, state: &mut State, chunks: Vec<DirtyChunk>, cells: Vec<Cell>) -> Vec<StoredImage> {
         let mut stored = Vec::new();
-        for (DirtyChunk { key, dataset, image }, cell) in chunks.into_iter().zip(cells) {
+        for (DirtyChunk { key, dataset, image, version }, cell) in chunks.into_iter().zip(cells) {
             state.note_pack(&cell);
             let Some(Change { body: Body::Dirty(now), ranges }) = state.changes.get(&key) else { continue };
-            if !Arc::ptr_eq(&now.now(), &image) {
+            if !Arc::ptr_eq(&now.now(), &image) || now.version() != version {
                 continue;
             }
             let ranges = ranges.clone();
@@ -143,6 +148,7 @@ impl LongValues {
             let is_full = !is_sparse && ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.memory());
             let in_cache = if let Data::Extent(extent) = &cell.data { Some(chunk_key(&dataset, extent)) } else { None };
             state.change_form(key, Body::Cell(cell), ranges);
+            let in_cache = in_cache.filter(|_| FileImage::of(image.image()).is_none());
             stored.extend(in_cache.map(|key| StoredImage { key, image, is_full }));
         }
         stored
@@ -205,6 +211,8 @@ struct DirtyChunk {
     key: Key,
     dataset: Arc<Dataset>,
     image: SharedImage,
+    /// Its version before `image` was taken.
+    version: u64,
 }
 
 /// A chunk that was stored, and is to be cached.
@@ -216,14 +224,14 @@ struct StoredImage {
 }
 
 /// Puts long values and chunks, encoded, into packs, which are durable then; returns where.
-fn put_all(packs: &mut PackWriter<'_>, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
+fn put_all(packs: &mut PackWriter<'_>, env: &Environment, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
     let place = |value: &LongValue| Ok(Cell { mask: value.mask, data: Data::Extent(packs.add(&value.bytes)?) });
     let longs = values.iter().map(place).collect::<Result<Vec<_>>>()?;
     let mut cells = Vec::with_capacity(chunks.len());
     for group in chunks.chunks(ENCODED_AT_ONCE) {
-        for encoded in encode_all(group) {
-            let (bytes, mask) = encoded?;
-            cells.push(Cell { mask, data: placed(packs, &bytes)? });
+        for encoded in encode_all(env, group) {
+            let (encoded, mask) = encoded?;
+            cells.push(Cell { mask, data: placed(packs, encoded)? });
         }
     }
     packs.settle()?;
@@ -231,26 +239,21 @@ fn put_all(packs: &mut PackWriter<'_>, values: &[LongValue], chunks: &[DirtyChun
 }
 
 /// A value in a record, or in a pack if it is long.
-fn placed(packs: &mut PackWriter<'_>, bytes: &[u8]) -> Result<Data> {
-    match bytes.len() > INLINE_MAX_BYTES {
-        true => packs.add(bytes).map(Data::Extent),
-        false => Ok(Data::Inline(bytes.into())),
+fn placed(packs: &mut PackWriter<'_>, encoded: Encoded<'_>) -> Result<Data> {
+    match encoded {
+        Encoded::File(len, read) if len > INLINE_MAX_BYTES as u64 => packs.add_from(len, &*read).map(Data::Extent),
+        encoded => {
+            let bytes = encoded.into_memory()?;
+            if bytes.len() > INLINE_MAX_BYTES { packs.add(&bytes).map(Data::Extent) } else { Ok(Data::Inline(bytes.as_ref().into())) }
+        }
     }
 }
 
 /// Encodes chunks, several at once if they have filters.
-fn encode_all(chunks: &[DirtyChunk]) -> Vec<Result<(Cow<'_, [u8]>, u32)>> {
-    fn encode(chunk: &DirtyChunk) -> Result<(Cow<'_, [u8]>, u32)> {
-        chunk.dataset.encode(&chunk.image)
-    }
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if threads < 2 || chunks.len() < 2 || chunks.iter().all(|chunk| chunk.dataset.pipeline.is_empty()) {
+fn encode_all<'a>(env: &Environment, chunks: &'a [DirtyChunk]) -> Vec<Result<(Encoded<'a>, u32)>> {
+    let encode = |chunk: &'a DirtyChunk| chunk.dataset.encode(env, &chunk.image);
+    if chunks.len() < 2 || chunks.iter().all(|chunk| chunk.dataset.pipeline.is_empty()) {
         return chunks.iter().map(encode).collect();
     }
-    let lost = || Err(Error::Io { operation: "encode a chunk", address: Address::UNDEF, errno: libc::EIO });
-    std::thread::scope(|scope| {
-        let parts = chunks.chunks(chunks.len().div_ceil(threads));
-        let running: Vec<_> = parts.map(|part| (part.len(), scope.spawn(move || part.iter().map(encode).collect::<Vec<_>>()))).collect();
-        running.into_iter().flat_map(|(len, thread)| thread.join().unwrap_or_else(|_| (0..len).map(|_| lost()).collect())).collect()
-    })
+    env.pool.install(|| chunks.par_iter().map(encode).collect())
 }

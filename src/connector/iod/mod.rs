@@ -54,6 +54,7 @@ mod derived;
 mod diff;
 mod edit;
 mod elements_of;
+mod encoding;
 mod extent;
 mod external;
 mod following;
@@ -67,6 +68,9 @@ mod history_tests;
 mod ids;
 mod image;
 mod in_doubt;
+mod in_files;
+#[cfg(test)]
+mod in_files_tests;
 #[cfg(test)]
 mod kills_tests;
 pub mod kind;

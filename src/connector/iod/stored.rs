@@ -62,8 +62,8 @@ impl IodStoredChunks {
             let cell = match state.changes.get(key).map(|c| &c.body) {
                 Some(Body::Dirty(chunk)) => {
                     let image = chunk.now();
-                    let (bytes, mask) = d.encode(&image)?;
-                    Cell { mask, data: Data::Inline(bytes.as_ref().into()) }
+                    let (encoded, mask) = d.encode(&self.connector.env, &image)?;
+                    Cell { mask, data: Data::Inline(encoded.into_memory()?.as_ref().into()) }
                 }
                 _ => cell.clone(),
             };

@@ -4,13 +4,14 @@
 use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
 use super::decoding::{StoredValue, ValueLocation, chunk_key};
-use super::image::{Body, SharedImage, out_of_range};
+use super::image::{Body, SharedImage};
 use super::state::State;
 use crate::base::Result;
 use crate::dataset::chunk::cache::Chunk;
+use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces};
 use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
-use crate::dataset::chunk::reading::{ChunkFinder, ChunkLocation, ClaimedChunk, FoundChunk};
+use crate::dataset::chunk::reading::{self, ChunkFinder, ChunkLocation, ClaimedChunk, FoundChunk};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::iod::{Cell, Data, Extent, keys};
@@ -110,7 +111,10 @@ impl<'a> ChunkFinder<'a> for ValueChunks<'a> {
     }
 
     fn copy_changed(self, image: &SharedImage, t: &ChunkPieces, buf: &mut [u8]) -> Result<()> {
-        image.image().scatter(&self.d.grid, t, buf).ok_or_else(|| out_of_range(self.d.id))
+        match FileImage::of(image.image()) {
+            Some(image) => reading::copy_stored(&self.d.grid, t, buf, &|at, part| image.file().read(at, part)),
+            None => image.check(image.image().scatter(&self.d.grid, t, buf), self.d.id),
+        }
     }
 }
 

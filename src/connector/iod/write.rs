@@ -45,6 +45,7 @@ impl IodConnector {
             let (memory, mut ranges) = (chunk.memory(), before.clone());
             let done = chunk.change(|image| f(image, &mut ranges));
             state.note_in_place(&key, memory, chunk);
+            let done = done?;
             if ranges != *before {
                 state.change(key, Body::Dirty(chunk.clone()), ranges);
             }
@@ -53,13 +54,14 @@ impl IodConnector {
         let (mut image, mut ranges) = match there {
             Some(Change { body: Body::Dirty(chunk), ranges }) => (chunk.now(), ranges),
             other => (
-                if covered { d.blank(true)? } else { self.chunks.chunk(state, d, &key)? },
+                if covered { self.chunks.blank(d, true)? } else { self.chunks.chunk(state, d, &key)? },
                 other.map_or_else(Ranges::default, |c| c.ranges),
             ),
         };
         let done = f(&mut *Arc::make_mut(&mut image).0, &mut ranges);
+        image.check(done, d.id)?;
         state.put_chunk(key, image, ranges);
-        done.ok_or_else(|| out_of_range(d.id))
+        Ok(())
     }
 
     /// Overwrites elements from `offset`, within the size.

@@ -21,6 +21,8 @@ use std::sync::Arc;
 fn of_error(object: Option<Address>, error: &Error) -> Finding {
     let (problem, structure, address) = match error {
         Error::Corrupt { structure, address, is_past_end: true, .. } => (Problem::PastEnd, Some(*structure), Some(*address)),
+        // It may be sound, but too large for memory and temporary files.
+        Error::Limit { structure: structure @ "chunk", address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
         // No file that is known to be sound reaches a limit of metadata.
         Error::Corrupt { structure, address, .. } | Error::Limit { structure, address, .. } => {
             (Problem::Damaged, Some(*structure), Some(*address))

@@ -6,6 +6,7 @@
 
 use super::chunk_files::StreamPlan;
 use super::temporary;
+use crate::base::io_pieces::pieces;
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::locks::RwLock;
 use crate::base::{Address, Error, Result};
@@ -16,7 +17,6 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use std::fs::File;
 use std::io::{self, Write};
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Decoded bytes of a chunk in a temporary file.
@@ -45,12 +45,6 @@ fn zeros(len: u64) -> Result<File> {
     let file = temporary::file().map_err(io_error("make a temporary file"))?;
     file.set_len(len).map_err(io_error("make a temporary file"))?;
     Ok(file)
-}
-
-/// Splits `range` into pieces of at most [`IO_PIECE_BYTES`]: offset and length.
-fn pieces(range: Range<u64>) -> impl Iterator<Item = (u64, usize)> {
-    let end = range.end;
-    range.step_by(IO_PIECE_BYTES).map(move |at| (at, usize::try_from(end.saturating_sub(at)).unwrap_or(IO_PIECE_BYTES).min(IO_PIECE_BYTES)))
 }
 
 impl DirtyFile {

@@ -1,8 +1,8 @@
 //! A decoded chunk in memory, in the form that its chunk format works with.
 
 use super::pieces::{ByteGrid, ChunkPieces};
-use crate::base::buffers;
 use crate::base::element_set::ElementSet;
+use crate::base::{Error, buffers};
 use crate::dataset::fill::FillPattern;
 use std::any::Any;
 use std::fmt::Debug;
@@ -69,6 +69,11 @@ pub(crate) trait ChunkImage: Any + Debug + Send + Sync {
 
     /// Converts a dense image to the bytes of all elements, without a copy.
     fn into_dense(self: Box<Self>) -> Option<Vec<u8>>;
+
+    /// The first error of its file since the last call: something was not read or changed.
+    fn take_failure(&self) -> Option<Error> {
+        None
+    }
 }
 
 /// All elements, row-major.

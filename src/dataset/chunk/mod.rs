@@ -7,6 +7,7 @@ pub(crate) mod dirty;
 pub(crate) mod dirty_file;
 pub(crate) mod disk_cache;
 pub(crate) mod encoded;
+pub(crate) mod file_image;
 pub(crate) mod format;
 pub(crate) mod gate;
 pub(crate) mod grid;

@@ -5,7 +5,8 @@
 //! resolved one component at a time below the descriptor of the folder, and symbolic links are
 //! refused. Who may use the folder may use all in it: its mode decides, not the umask.
 
-use super::{ObjectStore, names};
+use super::{ObjectStore, ReadBytes, names};
+use crate::base::io_pieces::each_piece;
 use crate::base::locks::Mutex;
 use crate::base::{buffers, waiting};
 use crate::file::directory::Directory;
@@ -110,8 +111,8 @@ impl LocalStore {
         Ok((at, OsString::from(last)))
     }
 
-    /// Writes a temporary file; returns its name. `sync`: it is durable.
-    fn write_temporary(&self, folder: &Directory, bytes: &[u8], sync: bool) -> io::Result<(OsString, File)> {
+    /// Makes a temporary file, which `write` writes; returns its name. `sync`: it is durable.
+    fn write_temporary(&self, folder: &Directory, write: &dyn Fn(&mut File) -> io::Result<()>, sync: bool) -> io::Result<(OsString, File)> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let name = OsString::from(format!("{TEMPORARY}{:016x}-{number}", self.nonce));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
@@ -119,7 +120,7 @@ impl LocalStore {
         let mut file = folder.open_file(&name, flags, mode)?;
         // Where modes cannot be changed, the file has that of the umask.
         let _ = fchmod(&file, mode);
-        let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
+        let written = write(&mut file).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
         if let Err(e) = written {
             let _ = folder.remove(&name);
             return Err(e);
@@ -161,6 +162,26 @@ impl LocalStore {
             Err(e) => return Err(e.into()),
         }
         parent.enter(name)
+    }
+
+    /// Stores an object of `len` bytes, which `write` writes to its file.
+    fn put_written(&self, key: &str, len: u64, write: &dyn Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
+        let (folder, name) = self.place(key, true)?;
+        let (temporary, file) = self.write_temporary(&folder, write, false)?;
+        // The commit has less to wait for.
+        begin_writeback(file.as_fd(), 0, len);
+        self.count(0, usize::try_from(len).unwrap_or(usize::MAX));
+        self.open.lock().pop(key);
+        if let Err(e) = renameat(folder.as_fd(), temporary.as_os_str(), folder.as_fd(), name.as_os_str()) {
+            let _ = folder.remove(&temporary);
+            return Err(e.into());
+        }
+        let many = {
+            let mut unsynced = self.unsynced.lock();
+            unsynced.push(Unsynced { key: key.to_owned(), file, folder });
+            unsynced.len() >= UNSYNCED_MAX
+        };
+        if many { self.sync_earlier() } else { Ok(()) }
     }
 
     fn file(&self, key: &str) -> io::Result<std::sync::Arc<File>> {
@@ -231,22 +252,11 @@ impl ObjectStore for LocalStore {
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
-        let (folder, name) = self.place(key, true)?;
-        let (temporary, file) = self.write_temporary(&folder, bytes, false)?;
-        // The commit has less to wait for.
-        begin_writeback(file.as_fd(), 0, bytes.len() as u64);
-        self.count(0, bytes.len());
-        self.open.lock().pop(key);
-        if let Err(e) = renameat(folder.as_fd(), temporary.as_os_str(), folder.as_fd(), name.as_os_str()) {
-            let _ = folder.remove(&temporary);
-            return Err(e.into());
-        }
-        let many = {
-            let mut unsynced = self.unsynced.lock();
-            unsynced.push(Unsynced { key: key.to_owned(), file, folder });
-            unsynced.len() >= UNSYNCED_MAX
-        };
-        if many { self.sync_earlier() } else { Ok(()) }
+        self.put_written(key, bytes.len() as u64, &|file| file.write_all(bytes))
+    }
+
+    fn put_from(&self, key: &str, len: u64, read: &ReadBytes<'_>) -> io::Result<()> {
+        self.put_written(key, len, &|file| each_piece(len, &read, &mut |piece| file.write_all(piece)))
     }
 
     fn settle(&self) -> io::Result<()> {
@@ -260,7 +270,7 @@ impl ObjectStore for LocalStore {
             return Ok(false);
         }
         self.sync_earlier()?;
-        let (temporary, _) = self.write_temporary(&folder, bytes, true)?;
+        let (temporary, _) = self.write_temporary(&folder, &|file| file.write_all(bytes), true)?;
         let linked = linkat(folder.as_fd(), temporary.as_os_str(), folder.as_fd(), name.as_os_str(), AtFlags::empty());
         let _ = folder.remove(&temporary);
         match linked {

@@ -28,6 +28,9 @@ pub trait RangeCache: Send + Sync {
     fn put(&self, name: &str, bytes: &[u8]);
 }
 
+/// Fills a buffer with bytes from an offset.
+pub type ReadBytes<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + 'a;
+
 /// Objects by key. A key is one to three names of `a-z`, `0-9`, `-` and `_`, divided by `/`.
 /// An object is complete when it is visible, and never changes.
 ///
@@ -54,6 +57,17 @@ pub trait ObjectStore: Send + Sync {
     /// Stores an object; one with the same key is replaced. Durable at the latest when the next
     /// [`ObjectStore::create`] of this store returns.
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// [`ObjectStore::put`] of `len` bytes, which `read` fills a buffer with from an offset. Here
+    /// all of them are in memory. Errors: also `ENOMEM`.
+    fn put_from(&self, key: &str, len: u64, read: &ReadBytes<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let len = usize::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        bytes.try_reserve_exact(len)?;
+        bytes.resize(len, 0);
+        read(0, &mut bytes)?;
+        self.put(key, &bytes)
+    }
 
     /// Makes durable what was put, so that the next [`ObjectStore::create`] is short.
     fn settle(&self) -> io::Result<()> {

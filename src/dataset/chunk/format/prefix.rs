@@ -4,8 +4,10 @@
 use super::parts::Parts;
 use super::traits::{ChunkFormat, Large, LargeReader, memory_len};
 use crate::base::{Address, Error, Result, buffers};
+use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::image::{ChunkImage, DenseImage, Image};
 use crate::dataset::chunk::source::ChunkSource;
+use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use std::any::Any;
@@ -188,6 +190,14 @@ impl ChunkFormat for Prefix {
     fn open_large<'a>(&'a self, _reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
         Ok(None)
     }
+
+    fn changes_in_files(&self, env: &Environment) -> bool {
+        self.0.bytes <= env.chunk_files.capacity()
+    }
+
+    fn stored_in_file(&self, end: u64) -> Option<u64> {
+        Some(end)
+    }
 }
 
 impl ChunkFormat for FilteredPrefix {
@@ -219,6 +229,14 @@ impl ChunkFormat for FilteredPrefix {
 
     fn open_large<'a>(&'a self, _reader: LargeReader<'a>) -> Result<Option<Large<'a>>> {
         Ok(None)
+    }
+
+    fn changes_in_files(&self, env: &Environment) -> bool {
+        self.filtered.changes_in_files(env)
+    }
+
+    fn encode_file(&self, env: &Environment, file: &DirtyFile) -> Result<Stored> {
+        self.filtered.encode_file(env, file)
     }
 }
 

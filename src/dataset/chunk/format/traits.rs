@@ -146,6 +146,12 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
         Err(refuse(&FilterError::unsupported("pipeline", "these chunks are changed in memory")))
     }
 
+    /// Bytes of a chunk in a temporary file that are stored as they are, if it is not encoded; from
+    /// `end` on it has the fill value.
+    fn stored_in_file(&self, _end: u64) -> Option<u64> {
+        None
+    }
+
     /// Encodes a chunk from a temporary file.
     fn encode_file(&self, _env: &Environment, _file: &DirtyFile) -> Result<Stored> {
         Err(refuse(&FilterError::unsupported("pipeline", "these chunks are not encoded from files")))
