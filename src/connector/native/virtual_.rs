@@ -7,16 +7,19 @@ use super::dataset::Dataset;
 use super::external;
 use super::file::HdfFile;
 use super::object::Object;
+use crate::base::io_pieces::pieces;
+use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::dataset::environment::{Environment, RawFiles};
 use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener};
-use crate::dataset::layout::{Anchor, SourceReads, Surroundings};
+use crate::dataset::layout::{Anchor, SourcePart, SourceReads, Surroundings};
 use crate::format::message::dataspace::Dataspace;
 use crate::meta::Store;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
 /// Sources of one virtual dataset kept open.
@@ -116,6 +119,25 @@ impl SourceOpener for Opener {
         Ok(Some(source))
     }
 
+    fn warm(&self, parts: &[SourcePart]) {
+        let Some(connector) = self.connector.upgrade() else { return };
+        let mut buffer = vec![0; IO_PIECE_BYTES];
+        for ((file, address), range) in parts {
+            let id = ObjectId { file: *file, address: *address };
+            for (at, len) in pieces(range.clone()) {
+                let part = buffer.get_mut(..len).unwrap_or_default();
+                let read = connector.reading(id, &mut |d, reader| {
+                    let Some(part) = d.bytes.clip(at, part) else { return Ok(ControlFlow::Break(())) };
+                    Ok(reader.fill(&d.bytes, at, part)?.map_or(ControlFlow::Break(()), ControlFlow::Continue))
+                });
+                if let Err(e) = read {
+                    tracing::debug!("a source of a virtual dataset: {e}");
+                    break;
+                }
+            }
+        }
+    }
+
     fn missing(&self, file: &[u8], dataset: &[u8]) -> Error {
         let opened = self.connector.upgrade().filter(|_| file != b".").map(|c| c.neighbour(&self.file, file, SOURCE_FILE));
         if let Some(Err(e @ Error::Missing { .. })) = opened {
@@ -146,13 +168,24 @@ impl Opener {
     }
 }
 
-/// Fills `buf` with bytes of `dataset` from `byte_offset` on, as those of a source.
-pub(super) fn read_source(dataset: &Dataset, env: &Environment, reads: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
+/// Fills `buf` with bytes of `dataset` from `byte_offset` on, as those of the source at `place`; if
+/// that is long and `reads` are not, notes it instead.
+pub(super) fn read_source(
+    (place, dataset): ((u32, Address), &Dataset),
+    env: &Environment,
+    reads: SourceReads<'_>,
+    byte_offset: u64,
+    buf: &mut [u8],
+) -> Result<()> {
     reads.spend((buf.len() as u64).saturating_add(SOURCE_READ))?;
     let bytes = &dataset.bytes;
     if buf.len() as u64 > bytes.size.saturating_sub(byte_offset) {
         let header = dataset.object.header.address;
         return Err(Error::corrupt("virtual dataset source", header, "it is shorter than its extent"));
+    }
+    let part = (place, byte_offset..byte_offset.saturating_add(buf.len() as u64));
+    if reads.defers(part, || bytes.layout.is_long_read(bytes, env, byte_offset, buf.len())) {
+        return Ok(());
     }
     bytes.layout.read_as_source(bytes, env, reads, byte_offset, buf)
 }
@@ -193,6 +226,6 @@ impl Source for DatasetSource {
     }
 
     fn read(&self, reads: SourceReads<'_>, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
-        read_source(self.inner(), &self.environment, reads, byte_offset, buf)
+        read_source((self.place(), self.inner()), &self.environment, reads, byte_offset, buf)
     }
 }

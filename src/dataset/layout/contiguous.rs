@@ -1,7 +1,7 @@
 //! Contiguous layout: the elements are in one block of the file, allocated at the first write.
 
 use super::parts::Parts;
-use super::plain_reads::PlainReads;
+use super::plain_reads::{PlainReads, is_on_disk};
 use super::traits::{BackgroundTurn, DatasetBytes, Description, Front, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::storage_class::StorageClass;
@@ -130,6 +130,10 @@ impl Layout for Contiguous {
         }
         data.fill.fill(offset, buf);
         Ok(())
+    }
+
+    fn is_long_read(&self, data: &DatasetBytes, _env: &Environment, offset: u64, len: usize) -> bool {
+        self.at(offset).is_ok_and(|at| self.address.is_defined() && is_on_disk(&data.store, at, len))
     }
 
     fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {

@@ -21,6 +21,6 @@ pub(crate) use log::{
 };
 pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, new_in_log, open};
-pub(crate) use source_reads::SourceReads;
+pub(crate) use source_reads::{SourcePart, SourceReads};
 pub use traits::{AlwaysTurn, BackgroundTurn, Deferred, Front, Seek};
 pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, PortableChunk, Progress, StoredChunks};

@@ -6,6 +6,12 @@ use crate::base::{Address, Result};
 use crate::meta::Store;
 use std::cell::RefCell;
 
+/// True if a disk has the first or the last of `len` bytes from `address`, and no memory.
+pub(super) fn is_on_disk(store: &Store, address: Address, len: usize) -> bool {
+    let last = address.checked_add((len as u64).saturating_sub(1)).unwrap_or(address);
+    [address, last].iter().any(|at| store.read_raw_in_memory(*at, &mut [0]).is_ok_and(|there| !there))
+}
+
 /// Reads stored bytes; notes those that only a disk has instead of waiting for it.
 pub(super) struct PlainReads<'a> {
     store: &'a Store,

@@ -97,6 +97,12 @@ pub trait Layout: Any + Send + Sync {
         self.read(data, env, offset, buf).map(|()| Front::Read(buf.len()))
     }
 
+    /// True if a read of `len` bytes from `offset` decodes chunks or waits for a disk, as far as
+    /// that shows at once, and a later read does not any more.
+    fn is_long_read(&self, _data: &DatasetBytes, _env: &Environment, _offset: u64, _len: usize) -> bool {
+        false
+    }
+
     /// Next byte at or after `offset` that is in the file ([`Seek::Data`]) or is not
     /// ([`Seek::Hole`]).
     fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {

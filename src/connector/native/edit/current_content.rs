@@ -210,11 +210,22 @@ mod tests {
     /// A reader that decodes a chunk of 4 MiB, and waits for the permit meanwhile. Calls `f` with
     /// the dataset then; returns what the reader read.
     fn read_beside(f: impl FnOnce(&NativeConnector, ObjectId) + Send) -> Vec<u8> {
+        read_beside_through(false, f)
+    }
+
+    /// The same; `mapped`: the reader reads a virtual dataset of which the dataset is a source.
+    fn read_beside_through(mapped: bool, f: impl FnOnce(&NativeConnector, ObjectId) + Send) -> Vec<u8> {
         let c = writable(&Plan::new(0, 0, 0, Fault::Short));
         let id = c.create_file(c.root(), b"d").unwrap();
         let fact = format!(r#"{{"dtype": "u1", "shape": [{LARGE}], "chunks": [{LARGE}], "filters": ["deflate 1"]}}"#);
         editor(&c).set_fact(id, "dataset", fact.as_bytes()).unwrap();
         c.write(id, 0, &vec![7; LARGE]).unwrap();
+        let read = if mapped { c.create_file(c.root(), b"v").unwrap() } else { id };
+        if mapped {
+            let mapping = format!(r#"{{"source": ".:/d", "at": "0:{LARGE}"}}"#);
+            let fact = format!(r#"{{"dtype": "u1", "shape": [{LARGE}], "layout": "virtual", "virtual": [{mapping}]}}"#);
+            editor(&c).set_fact(read, "dataset", fact.as_bytes()).unwrap();
+        }
         c.commit().unwrap();
         c.environment().forget_decoded();
         c.set_cache_bytes(8 * LARGE as u64);
@@ -223,7 +234,7 @@ mod tests {
         let decodes = || env.cache.counters.decodes.load(std::sync::atomic::Ordering::Relaxed);
         let before = decodes();
         std::thread::scope(|scope| {
-            let reader = scope.spawn(|| bytes(&c, id));
+            let reader = scope.spawn(|| bytes(&c, read));
             while decodes() == before {
                 std::thread::yield_now();
             }
@@ -237,9 +248,9 @@ mod tests {
             drop(permit);
             writer.join().unwrap();
             assert!(passed.is_ok(), "the writer waited for the reader");
-            let read = reader.join().unwrap();
-            assert!(bytes(&c, id) == read);
-            read
+            let found = reader.join().unwrap();
+            assert!(bytes(&c, id) == found);
+            found
         })
     }
 
@@ -266,6 +277,18 @@ mod tests {
             c.commit().unwrap();
         });
         assert!(read == vec![7; LARGE]);
+    }
+
+    /// Sources of a virtual dataset were decoded with the lock of readers.
+    #[test]
+    fn a_writer_does_not_wait_for_a_reader_that_decodes_a_source() {
+        let read = read_beside_through(true, |c, id| {
+            let other = c.create_file(c.root(), b"other").unwrap();
+            c.write(other, 0, b"bytes").unwrap();
+            c.commit().unwrap();
+            c.write(id, 5, &[9]).unwrap();
+        });
+        assert!(read[..5] == [7; 5] && read[5] == 9 && read[6..] == [7; LARGE - 6]);
     }
 
     #[test]

@@ -56,6 +56,6 @@ impl Source for OtherSource {
         let (other, id) = connector.other_files().written_elsewhere(self.id).ok_or_else(lost)?;
         let access = other.access();
         let open = access.dataset(id)?;
-        read_source(&open.dataset, &other.options.environment, reads, byte_offset, buf)
+        read_source((self.place(), &open.dataset), &other.options.environment, reads, byte_offset, buf)
     }
 }

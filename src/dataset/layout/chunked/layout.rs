@@ -191,6 +191,10 @@ impl Layout for Chunked {
         })
     }
 
+    fn is_long_read(&self, data: &DatasetBytes, env: &Environment, offset: u64, len: usize) -> bool {
+        Chunked::is_long(self.chunks_of(data, env), offset, len)
+    }
+
     fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {
         self.seek_in_file(&data.store, offset, what)
     }

@@ -11,6 +11,7 @@ use crate::dataset::chunk::reading::{self, ChunkFinder, ChunkLocation, ClaimedCh
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::dataset::index::ChunkRecord;
+use crate::dataset::layout::plain_reads::is_on_disk;
 use crate::meta::Store;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -40,6 +41,24 @@ pub(super) struct FileChunks<'a> {
 }
 
 impl FileChunks<'_> {
+    /// True if the chunk of which `t` are pieces must be decoded first, or read from a disk. Reads
+    /// find errors.
+    pub(super) fn is_long(self, t: &ChunkPieces) -> bool {
+        if self.in_memory(std::slice::from_ref(t)).iter().any(Option::is_some) {
+            return false;
+        }
+        match self.find(t) {
+            Ok(FoundChunk::Cached { key, .. }) => !self.env.cache.contains(key),
+            Ok(FoundChunk::File(_)) => true,
+            Ok(FoundChunk::Location(ChunkLocation::Direct(stored))) => {
+                let covering = self.chunked.grid.covering_range(t);
+                let len = usize::try_from(covering.end.saturating_sub(covering.start)).unwrap_or(usize::MAX);
+                stored.record.address.checked_add(covering.start).is_some_and(|at| is_on_disk(self.store, at, len))
+            }
+            Ok(FoundChunk::Location(_)) | Err(_) => false,
+        }
+    }
+
     fn decode_one(self, stored: StoredChunk) -> Result<Image> {
         let FileChunks { chunked: c, env, store, .. } = self;
         let bytes = c.grid.chunk_bytes();

@@ -104,6 +104,18 @@ impl Chunked {
         Ok(direct.reads.deferred())
     }
 
+    /// See [`Layout::is_long_read`](crate::dataset::layout::Layout::is_long_read).
+    pub(super) fn is_long(chunks: FileChunks<'_>, offset: u64, len: usize) -> bool {
+        let FileChunks { chunked, env, .. } = chunks;
+        let end = offset.saturating_add(len as u64);
+        let mut slices = (offset..end).step_by(chunked.slice_bytes());
+        let is_long = |at: u64| {
+            let len = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(chunked.slice_bytes());
+            chunked.grid.pieces(at, len).iter().any(|t| chunks.is_long(t))
+        };
+        chunked.is_kept(env) && slices.any(is_long)
+    }
+
     /// Chunks that are held at once: they stay within a quarter of the cache.
     fn batch_chunks(&self, env: &Environment) -> usize {
         (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize

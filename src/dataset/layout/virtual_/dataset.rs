@@ -4,7 +4,7 @@ use super::index::BoxIndex;
 use super::mapping::{Mapping, STRUCTURE, corrupt};
 use crate::base::budget::Budget;
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::layout::source_reads::SourceReads;
+use crate::dataset::layout::source_reads::{SourcePart, SourceReads};
 use crate::format::virtual_mapping::VirtualMappings;
 use crate::meta::Store;
 use std::sync::Arc;
@@ -19,6 +19,10 @@ pub(crate) trait SourceOpener {
     /// names. `None` if the file or the dataset does not exist. Called often: implementations
     /// should cache.
     fn open(&self, file: &[u8], dataset: &[u8]) -> Result<Option<Arc<dyn Source>>>;
+
+    /// Brings parts of sources into the caches, without a lock of the caller. A read that follows
+    /// finds errors.
+    fn warm(&self, _parts: &[SourcePart]) {}
 
     /// The error of a request that needs a source which [`SourceOpener::open`] did not find.
     fn missing(&self, file: &[u8], dataset: &[u8]) -> Error {

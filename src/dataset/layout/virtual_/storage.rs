@@ -10,8 +10,8 @@ use crate::dataset::elsewhere::{Elsewhere, decoded};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::contiguous;
 use crate::dataset::layout::parts::Parts;
-use crate::dataset::layout::source_reads::{SourceBytes, SourceReads};
-use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Mapped, Operation, Progress, PutSource, Written};
+use crate::dataset::layout::source_reads::{LongReads, SourceBytes, SourceReads};
+use crate::dataset::layout::traits::{DatasetBytes, Description, Front, Layout, Mapped, Operation, Progress, PutSource, Written};
 use crate::format::message::data_layout::Layout as Class;
 use crate::format::virtual_mapping::VirtualMappings;
 use crate::meta::{Store, extent};
@@ -88,6 +88,16 @@ impl Layout for Virtual {
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
         let bytes = SourceBytes::of_read(buf.len() as u64);
         self.read_as_source(data, env, SourceReads::new(&bytes), offset, buf)
+    }
+
+    fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {
+        let (bytes, long) = (SourceBytes::of_read(buf.len() as u64), LongReads::default());
+        self.read_as_source(data, env, SourceReads::new(&bytes).deferring(&long), offset, buf)?;
+        let parts = long.into_parts();
+        Ok(match parts.is_empty() {
+            true => Front::Read(buf.len()),
+            false => Front::Deferred(Box::new(move || self.sources.warm(&parts))),
+        })
     }
 
     fn read_as_source(&self, _: &DatasetBytes, _: &Environment, reads: SourceReads<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
