@@ -33,7 +33,7 @@ pub struct Environment {
     pub(crate) dirty: DirtyChunks,
     /// Decoded chunks in temporary files: those too large for memory.
     pub(crate) chunk_files: ChunkFiles,
-    /// Chunks of containers in temporary files that changed.
+    /// Changed chunks in temporary files.
     pub(crate) images: Arc<FilesInUse>,
     /// Stored bytes of datasets that have been changed.
     pub(crate) stored: StoredSizes,
@@ -143,7 +143,7 @@ impl Environment {
     /// Limits the disk cache to the space that other temporary files leave, including one of
     /// `more` bytes that the caller creates next.
     pub(crate) fn share_temporary_space(&self, more: u64) {
-        let used = self.chunk_files.bytes().saturating_add(self.changed_in_files().0).saturating_add(more);
+        let used = self.chunk_files.bytes().saturating_add(self.images.now().1).saturating_add(more);
         self.cache.disk_cache().limit(self.chunk_files.capacity().saturating_sub(used));
     }
 
@@ -189,21 +189,15 @@ impl Environment {
         (self.cache.budget() / 4).max(self.whole_chunk_min)
     }
 
-    /// Bytes and number of changed chunks in temporary files.
-    fn changed_in_files(&self) -> (u64, u64) {
-        let ((bytes, files), (image_files, image_bytes)) = (self.dirty.in_files(), self.images.now());
-        (bytes.saturating_add(image_bytes), files.saturating_add(image_files))
-    }
-
     /// True when one operation must fail because it has put too many chunks into temporary files.
     pub(crate) fn files_are_too_many(&self) -> bool {
-        self.changed_in_files().1 >= DIRTY_FILES_MAX.saturating_mul(4)
+        self.images.now().0 >= DIRTY_FILES_MAX.saturating_mul(4)
     }
 
     /// True when dirty chunks in temporary files exceed their number or space and must be written
     /// back.
     pub(crate) fn files_are_full(&self) -> bool {
-        let (bytes, files) = self.changed_in_files();
+        let (files, bytes) = self.images.now();
         files > DIRTY_FILES_MAX || bytes > self.chunk_files.capacity()
     }
 }

@@ -4,13 +4,13 @@
 //! unlikely to be written again, then takes the least recently used ones, as libhdf5's chunk cache
 //! does (H5D__chunk_cache_prune).
 //!
-//! The bytes of a chunk too large for memory are in a temporary file. Those chunks have a bound of
-//! their own.
+//! The bytes of a chunk too large for memory are in a temporary file ([`FileImage`]). Those chunks
+//! have a bound of their own.
 //!
 //! An undo log records what an operation replaces, so that the operation can be rolled back.
 
-use super::dirty_file::DirtyFile;
-use super::image::{ChunkImage, DenseImage, Image};
+use super::file_image::FileImage;
+use super::image::{ChunkImage, Image};
 use super::key::{ChunkKey, DatasetKey};
 use super::pieces::{ByteGrid, ChunkPieces};
 use crate::base::locks::{Mutex, RwLock, RwLockReadGuard};
@@ -24,11 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A dirty chunk, in memory or in a temporary file.
 #[derive(Debug)]
 pub struct DirtyChunk {
-    /// The decoded chunk; empty if its bytes are in a file.
+    /// The decoded chunk.
     image: RwLock<Image>,
-    /// The decoded bytes of a chunk too large for memory.
-    file: Option<DirtyFile>,
-    /// Incremented by each change; for a file, before and after the change.
+    /// Its bytes are in a file.
+    is_in_file: bool,
+    /// Incremented by each change; for a chunk in a file, before and after the change.
     version: AtomicU64,
     /// Bytes written so far, counting rewrites again.
     written: AtomicU64,
@@ -92,10 +92,6 @@ pub(crate) struct DirtyChunks {
     entries: Mutex<Entries>,
     /// Memory of all chunks, bytes.
     bytes: Arc<AtomicU64>,
-    /// Decoded bytes of chunks in temporary files.
-    in_files: AtomicU64,
-    /// Number of chunks in temporary files.
-    files: AtomicU64,
     /// Maximum of `bytes` so far.
     #[cfg(test)]
     peak_bytes: AtomicU64,
@@ -188,7 +184,7 @@ impl DirtyChunks {
         if let Some(undo) = &mut *self.undo.lock()
             && !undo.chunks.contains_key(&key)
         {
-            if chunk.file.is_none() && chunk.image().dense().is_none() {
+            if !chunk.is_in_file && chunk.image().dense().is_none() {
                 let image = chunk.image().duplicate();
                 undo.changes.push((chunk.clone(), Old::Image(image)));
                 return Ok(());
@@ -203,39 +199,11 @@ impl DirtyChunks {
     /// Adds a chunk, of which `written` bytes are new. `added`: the chunk index has no record of
     /// it.
     pub(crate) fn insert(&self, key: ChunkKey, image: Image, written: u64, added: bool) {
-        self.insert_chunk(key, self.chunk(image, None, written, added));
-    }
-
-    /// Adds a chunk in a temporary file, of which `written` bytes are new. `added`: the chunk index
-    /// has no record of it.
-    pub(crate) fn insert_file(&self, key: ChunkKey, file: DirtyFile, written: u64, added: bool) {
-        self.insert_chunk(key, self.chunk(DenseImage::boxed(Vec::new()), Some(file), written, added));
-    }
-
-    fn chunk(&self, image: Image, file: Option<DirtyFile>, written: u64, added: bool) -> DirtyChunk {
-        let (image, version, total) = (RwLock::new(image), AtomicU64::new(0), self.bytes.clone());
-        DirtyChunk { image, file, version, written: written.into(), added, total, charged: Mutex::new(None) }
-    }
-
-    fn insert_chunk(&self, key: ChunkKey, chunk: DirtyChunk) {
+        let (is_in_file, image, version) = (FileImage::of(&*image).is_some(), RwLock::new(image), AtomicU64::new(0));
+        let (written, total, charged) = (written.into(), self.bytes.clone(), Mutex::new(None));
+        let chunk = DirtyChunk { image, is_in_file, version, written, added, total, charged };
         let old = self.replace_chunk(key, Arc::new(chunk));
         self.log_replaced(key, old);
-    }
-
-    /// Decoded bytes and number of the chunks in temporary files.
-    pub(crate) fn in_files(&self) -> (u64, u64) {
-        (self.in_files.load(Ordering::Acquire), self.files.load(Ordering::Acquire))
-    }
-
-    fn count_file(&self, chunk: &DirtyChunk, more: bool) {
-        let Some(file) = &chunk.file else { return };
-        if more {
-            self.in_files.fetch_add(file.len(), Ordering::AcqRel);
-            self.files.fetch_add(1, Ordering::AcqRel);
-        } else {
-            self.in_files.fetch_sub(file.len(), Ordering::AcqRel);
-            self.files.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 
     fn replace_chunk(&self, key: ChunkKey, chunk: Arc<DirtyChunk>) -> Option<Arc<DirtyChunk>> {
@@ -244,11 +212,9 @@ impl DirtyChunks {
         chunk.charge();
         #[cfg(test)]
         self.peak_bytes.fetch_max(self.bytes(), Ordering::Relaxed);
-        self.count_file(&chunk, true);
         let old = entries.chunks.put(key, chunk);
         if let Some(old) = &old {
             old.release();
-            self.count_file(old, false);
         }
         let of_dataset = entries.datasets.entry(key.dataset).or_default();
         of_dataset.numbers.insert(key.chunk);
@@ -267,7 +233,6 @@ impl DirtyChunks {
         let mut entries = self.entries.lock();
         let old = entries.chunks.pop(&key)?;
         old.release();
-        self.count_file(&old, false);
         if let Some(of_dataset) = entries.datasets.get_mut(&key.dataset) {
             of_dataset.numbers.remove(&key.chunk);
             of_dataset.added = of_dataset.added.saturating_sub(old.added_bytes());
@@ -300,13 +265,13 @@ impl DirtyChunks {
     /// Selects about `wanted` bytes of chunks in memory for writeback: full ones, then the least
     /// recently used.
     pub(crate) fn choose(&self, wanted: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
-        self.select(wanted, |c| c.file.is_none())
+        self.select(wanted, |c| !c.is_in_file)
     }
 
     /// Selects about `wanted` bytes of chunks in temporary files for writeback: full ones, then the
     /// least recently used.
     pub(crate) fn choose_files(&self, wanted: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
-        if self.in_files().1 == 0 { Vec::new() } else { self.select(wanted, |c| c.file.is_some()) }
+        self.select(wanted, |c| c.is_in_file)
     }
 
     fn select(&self, wanted: u64, which: impl Fn(&DirtyChunk) -> bool) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
@@ -317,7 +282,7 @@ impl DirtyChunks {
         let mut sum = 0u64;
         all.retain(|(_, c)| {
             let take = sum < wanted;
-            sum = sum.saturating_add(if c.file.is_some() { c.len() } else { c.memory() });
+            sum = sum.saturating_add(if c.is_in_file { c.len() } else { c.memory() });
             take
         });
         all
@@ -346,19 +311,19 @@ impl DirtyChunks {
 }
 
 impl DirtyChunk {
-    /// The decoded chunk; empty if its bytes are in a file.
+    /// The decoded chunk.
     pub(crate) fn image(&self) -> RwLockReadGuard<'_, Image> {
         self.image.read()
     }
 
-    /// The file with the chunk's bytes, if they are not in memory.
-    pub(crate) fn file(&self) -> Option<&DirtyFile> {
-        self.file.as_ref()
+    /// The chunk, if its bytes are in a file.
+    pub(crate) fn in_file(&self) -> Option<FileImage> {
+        self.is_in_file.then(|| FileImage::of(&**self.image.read()).map(FileImage::handle)).flatten()
     }
 
     /// Decoded bytes.
     pub(crate) fn len(&self) -> u64 {
-        self.file.as_ref().map_or_else(|| self.image.read().element_bytes(), DirtyFile::len)
+        self.image.read().element_bytes()
     }
 
     /// True when the chunk index had no record of the chunk at insertion.
@@ -424,79 +389,48 @@ impl DirtyChunk {
 
     /// Fills `buf` with the chunk's bytes from `at`.
     pub(crate) fn get(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        if let Some(file) = &self.file {
-            return file.read(at, buf);
-        }
-        self.image.read().read(at, buf).ok_or_else(out_of_range)
+        let image = self.image.read();
+        let done = image.read(at, buf);
+        image.take_failure().map_or_else(|| done.ok_or_else(out_of_range), Err)
     }
 
     /// Writes bytes at `at`; counts `written` bytes as written.
     fn write(&self, at: usize, new: &[u8], written: u64) -> Result<()> {
-        if let Some(file) = &self.file {
-            return self.bump_version_around(written, || file.write(at as u64, new));
-        }
-        self.change(written, |image| image.write(at as u64, new)).ok_or_else(out_of_range)
+        self.change(written, |image| image.write(at as u64, new))?.ok_or_else(out_of_range)
     }
 
     /// Copies the chunk's pieces `t` of a request from the request's buffer `from`.
     pub(crate) fn gather(&self, grid: &ByteGrid, t: &ChunkPieces, from: &[u8]) -> Result<()> {
-        let Some(file) = &self.file else {
-            return self.change(t.bytes(), |image| image.gather(grid, t, from)).ok_or_else(out_of_range);
-        };
-        self.bump_version_around(t.bytes(), || {
-            for p in &t.pieces {
-                for (at, begin) in grid.rows(p) {
-                    file.write(at, from.get(begin..begin.saturating_add(p.len)).ok_or_else(out_of_range)?)?;
-                }
-            }
-            Ok(())
-        })
+        self.change(t.bytes(), |image| image.gather(grid, t, from))?.ok_or_else(out_of_range)
     }
 
     /// True when nothing is lost when all `parts`, offsets and lengths, are cleared.
     pub(crate) fn is_blank(&self, parts: &[(usize, usize)]) -> Result<bool> {
-        if let Some(file) = &self.file {
-            for (at, len) in parts {
-                if !file.is_zero(*at as u64, *len as u64)? {
-                    return Ok(false);
-                }
-            }
-            return Ok(true);
-        }
-        Ok(self.image.read().is_blank(parts))
+        let image = self.image.read();
+        let is_blank = image.is_blank(parts);
+        image.take_failure().map_or(Ok(is_blank), Err)
     }
 
     /// Zeroes `parts`, offsets and lengths, or makes their elements undefined.
     pub(crate) fn clear(&self, parts: &[(usize, usize)]) -> Result<()> {
-        if let Some(file) = &self.file {
-            return self.bump_version_around(0, || parts.iter().try_for_each(|(at, len)| file.clear(*at as u64, *len as u64)));
-        }
-        self.change(0, |image| image.clear(parts));
-        Ok(())
+        self.change(0, |image| image.clear(parts))
     }
 
-    /// Changes the file, and raises the version before and after it.
-    ///
-    /// An encoder that runs concurrently sees a version change, whenever it began.
-    fn bump_version_around(&self, written: u64, f: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.version.fetch_add(1, Ordering::AcqRel);
-        let done = f();
-        self.version.fetch_add(1, Ordering::AcqRel);
-        self.written.fetch_add(written, Ordering::Relaxed);
-        done
-    }
-
-    /// Changes a chunk in memory by `f`; counts `written` bytes as written.
-    pub(crate) fn change<T>(&self, written: u64, f: impl FnOnce(&mut dyn ChunkImage) -> T) -> T {
+    /// Changes the chunk by `f`; counts `written` bytes as written. Errors: those of its file.
+    pub(crate) fn change<T>(&self, written: u64, f: impl FnOnce(&mut dyn ChunkImage) -> T) -> Result<T> {
         let mut image = self.image.write();
         self.bump_version();
         self.written.fetch_add(written, Ordering::Relaxed);
         let done = f(&mut **image);
+        // One who encodes a file meanwhile sees another version, whenever that began.
+        if self.is_in_file {
+            self.bump_version();
+        }
         // Dense chunks keep their size.
         if image.dense().is_none() {
             self.recharge(image.memory().saturating_add(ENTRY_OVERHEAD_BYTES));
         }
-        done
+        image.take_failure().map_or(Ok(done), Err)
     }
 
     /// True when at least as many bytes were written as the chunk has.
@@ -511,6 +445,7 @@ fn out_of_range() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::image::DenseImage;
     use super::*;
 
     fn key(chunk: u64) -> ChunkKey {
@@ -558,7 +493,7 @@ mod tests {
             d.begin();
             let one = d.get(key(1)).unwrap();
             d.log_bytes(key(1), &one, 6, 2).unwrap();
-            one.change(0, |image| image.write(6, &[9, 9])).unwrap();
+            one.change(0, |image| image.write(6, &[9, 9])).unwrap().unwrap();
             d.insert(key(2), DenseImage::boxed(vec![7; 100]), 0, true);
             d.remove(key(3));
             d.insert(key(4), DenseImage::boxed(vec![4; 8]), 0, true);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory that a chunk takes beside its file, bytes.
-const MEMORY_BYTES: u64 = 4096;
+const MEMORY_BYTES: u64 = 1024;
 
 /// Chunks in files, and their bytes.
 #[derive(Debug, Default)]
@@ -71,10 +71,13 @@ impl FileImage {
         fill: &FillPattern,
         read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
     ) -> Result<FileImage> {
-        let in_use = InUse::one_of(all, len);
-        let file = DirtyFile::filled(len, fill, until, read)?;
-        let (fill, end) = (fill.clone(), AtomicU64::new(until.min(len)));
-        Ok(FileImage(Arc::new(FileChunk { file, fill, end, failure: Mutex::default(), in_use })))
+        Ok(FileImage::from_file(all, DirtyFile::filled(len, fill, until, read)?, fill, until))
+    }
+
+    /// The chunk in `file`. `until`: its bytes from there on have the fill value. `all`: counts it.
+    pub(crate) fn from_file(all: &Arc<FilesInUse>, file: DirtyFile, fill: &FillPattern, until: u64) -> FileImage {
+        let (in_use, end) = (InUse::one_of(all, file.len()), AtomicU64::new(until.min(file.len())));
+        FileImage(Arc::new(FileChunk { file, fill: fill.clone(), end, failure: Mutex::default(), in_use }))
     }
 
     /// `image`, if its bytes are in a file.
@@ -139,7 +142,10 @@ impl ChunkImage for FileImage {
     fn is_blank(&self, parts: &[(usize, usize)]) -> bool {
         let is_zero = |(at, len): &(usize, usize)| self.file().is_zero(*at as u64, *len as u64);
         // What cannot be read may have a value.
-        parts.iter().all(|part| is_zero(part).is_ok_and(|zero| zero))
+        parts.iter().all(|part| match is_zero(part) {
+            Ok(is_zero) => is_zero,
+            Err(e) => self.done(Err(e)).is_some(),
+        })
     }
 
     fn clear(&mut self, parts: &[(usize, usize)]) {

@@ -123,6 +123,10 @@ impl WriteBack<'_> {
         let env = &self.connector.options.environment;
         while env.files_are_full() {
             let chosen = env.dirty.choose_files(1);
+            if chosen.is_empty() {
+                // Readers have the others until they have read them.
+                break;
+            }
             match self.store(chosen.clone()) {
                 Ok(0) => self.store_exclusively(chosen)?,
                 Ok(_) => {}

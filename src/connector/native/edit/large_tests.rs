@@ -58,7 +58,7 @@ fn what_is_written_in_order_is_encoded_once() {
     assert_eq!(streamed(&c), 0);
     assert!(bytes(&c, id) == data, "before it is in the file");
     c.commit().unwrap();
-    assert_eq!((streamed(&c), c.environment().dirty.in_files()), (5, (0, 0)));
+    assert_eq!((streamed(&c), c.environment().images.now()), (5, (0, 0)));
     let most = c.environment().dirty.peak_bytes();
     assert!(most < 10_000, "{most} bytes in memory");
     assert!(bytes(&c, id) == data);
@@ -161,7 +161,7 @@ fn few_chunks_wait_in_files() {
     let id = dataset(&c, fact);
     for row in [0u64, 5, 99_999] {
         c.write(id, row * 40, &[row as u8 + 1; 40]).unwrap();
-        let (_, files) = c.environment().dirty.in_files();
+        let (files, _) = c.environment().images.now();
         assert!(files <= 17, "{files}");
     }
     c.close().unwrap();

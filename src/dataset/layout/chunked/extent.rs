@@ -5,6 +5,7 @@ use super::write::{ChunkWriter, LOOKUP_CHUNKS_MAX, encode, not_allocated, out_of
 use crate::base::{Error, Result};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::dirty_file::DirtyFile;
+use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::grid::ChunkRange;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::chunk::pieces::ByteGrid;
@@ -140,7 +141,8 @@ impl ChunkWriter<'_> {
     /// Overwrites what a dirty chunk has past the extent `next` with the fill value.
     fn refill(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, scaled: &[u64], next: &[u64]) -> Result<()> {
         let whole = |n: u64| usize::try_from(n).map_err(|_| out_of_range());
-        if let Some(file) = chunk.file() {
+        if let Some(image) = chunk.in_file() {
+            let file = image.file();
             let mut read = |at: u64, buf: &mut [u8]| {
                 file.read(at, buf)?;
                 let window = at..at.saturating_add(buf.len() as u64);
@@ -152,7 +154,8 @@ impl ChunkWriter<'_> {
             };
             // A new file replaces the old one, which a rollback restores.
             let refilled = DirtyFile::filled(file.len(), self.fill, file.len(), &mut read)?;
-            self.env.dirty.insert_file(key, refilled, 0, chunk.is_added());
+            let refilled = FileImage::from_file(&self.env.images, refilled, self.fill, file.len());
+            self.env.dirty.insert(key, Box::new(refilled), 0, chunk.is_added());
             return Ok(());
         }
         let mut runs = Vec::new();
@@ -162,8 +165,7 @@ impl ChunkWriter<'_> {
         })?;
         let Some(first) = runs.first().map(|run| run.start) else { return Ok(()) };
         self.env.dirty.log_bytes(key, chunk, whole(first)?, whole(chunk.len().saturating_sub(first))?)?;
-        chunk.change(0, |image| runs.into_iter().for_each(|run| image.fill(run, self.fill)));
-        Ok(())
+        chunk.change(0, |image| runs.into_iter().for_each(|run| image.fill(run, self.fill)))
     }
 
     /// Overwrites chunks of an implicit index that were added to the extent `old` with the fill

@@ -126,8 +126,8 @@ impl<'a> ChunkFinder<'a> for FileChunks<'a> {
 
     fn copy_changed(self, chunk: &Arc<DirtyChunk>, t: &ChunkPieces, buf: &mut [u8]) -> Result<()> {
         let grid = &self.chunked.grid;
-        if chunk.file().is_some() {
-            return reading::copy_stored(grid, t, buf, &|at, part| chunk.get(at, part));
+        if let Some(image) = chunk.in_file() {
+            return reading::copy_stored(grid, t, buf, &|at, part| image.file().read(at, part));
         }
         chunk.image().scatter(grid, t, buf).ok_or_else(reading::out_of_range)
     }

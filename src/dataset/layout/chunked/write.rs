@@ -13,6 +13,7 @@ use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::encoded::{Encoded, StoredBytes};
+use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::format::LargeReader;
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::ChunkKey;
@@ -76,8 +77,8 @@ pub(super) fn encode(
         if c.format.is_plain(is_edge) {
             return Ok(unencoded);
         }
-        if let Some(file) = chunk.file() {
-            return Ok(Encoded { stored: StoredBytes::File(c.format.encode_file(env, file)?), ..unencoded });
+        if let Some(image) = chunk.in_file() {
+            return Ok(Encoded { stored: StoredBytes::File(c.format.encode_file(env, image.file())?), ..unencoded });
         }
         let (image, version) = chunk.snapshot();
         let (bytes, form) = c.format.encode(image, is_edge)?;
@@ -302,7 +303,8 @@ impl ChunkWriter<'_> {
                 }
                 None => self.blank_file()?,
             };
-            self.env.dirty.insert_file(key, file, 0, record.is_none());
+            let image = FileImage::from_file(&self.env.images, file, self.fill, self.chunked.grid.chunk_bytes());
+            self.env.dirty.insert(key, Box::new(image), 0, record.is_none());
         } else {
             self.env.dirty.insert(key, self.load(chunk, record)?, 0, record.is_none());
         }
@@ -327,8 +329,11 @@ impl ChunkWriter<'_> {
             changed |= match &e.stored {
                 StoredBytes::Memory(stored, form) => self.store_chunk(layout, &scaled, stored, *form)?,
                 StoredBytes::File(stored) => self.store_file(layout, &scaled, stored)?,
-                StoredBytes::Unencoded => match e.chunk.file() {
-                    Some(file) => self.store_from(layout, &scaled, (file.len(), StoredForm::WHOLE), &|at, buf| file.read(at, buf))?,
+                StoredBytes::Unencoded => match e.chunk.in_file() {
+                    Some(image) => {
+                        let file = image.file();
+                        self.store_from(layout, &scaled, (file.len(), StoredForm::WHOLE), &|at, buf| file.read(at, buf))?
+                    }
                     None => self.store_chunk(layout, &scaled, e.chunk.image().dense().ok_or_else(out_of_range)?, StoredForm::WHOLE)?,
                 },
             };
