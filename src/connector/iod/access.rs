@@ -5,6 +5,7 @@ use super::chunk_reader::ChunkReader;
 use super::derived::Derived;
 use super::external::External;
 use super::long_values::LongValues;
+use super::object_access::ObjectAccess;
 use super::original_sources::OriginalSources;
 use super::peer::Peer;
 use super::pins::Pins;
@@ -33,6 +34,8 @@ pub struct IodConnector {
     pub(super) chunks: Arc<ChunkReader>,
     /// What was derived from states.
     pub(super) derived: Arc<Derived>,
+    /// Reads and changes objects in a state.
+    pub(super) objects: Arc<ObjectAccess>,
     /// Other versions of the container.
     pub(super) siblings: Siblings<IodConnector>,
     /// Other files that links lead to; unset: they are not opened.
@@ -91,6 +94,8 @@ impl IodConnector {
         let (states, derived) = (Arc::new(States::new(state)), Arc::<Derived>::default());
         let pins = Pins::new(container.clone(), states.clone());
         let values = LongValues::new(states.clone(), chunks.clone(), derived.clone());
+        let (of, with) = ((container.clone(), env.clone(), chunks.clone()), (values.clone(), derived.clone()));
+        let objects = Arc::new(ObjectAccess { container: of.0, env: of.1, chunks: of.2, values: with.0, derived: with.1 });
         Arc::new_cyclic(|this| IodConnector {
             container,
             states,
@@ -99,6 +104,7 @@ impl IodConnector {
             values,
             chunks,
             derived,
+            objects,
             siblings: Siblings::new(),
             external: OnceLock::new(),
             original_sources: OnceLock::new(),

@@ -6,6 +6,7 @@
 
 use super::access::IodConnector;
 use super::cells::{Cells, NewCells, Place, StateCells, check_block};
+use super::object_access::ObjectAccess;
 use super::state::State;
 use super::types::{TypeOf, referred};
 use crate::base::parts::{Budget, Limited};
@@ -89,10 +90,12 @@ impl IodConnector {
     pub(super) fn attribute_of(&self, state: &State, id: u64, name: &[u8]) -> Result<Option<Value>> {
         let Some(stored) = state.bytes(&key(id, name))? else { return Ok(None) };
         let Decoded { datatype: TypeOf { datatype, named }, shape, bytes, block } = decode(state, &stored, id)?;
-        let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Block(block) });
+        let parts = Arc::new(Cells { states: self.states.clone(), objects: self.objects.clone(), place: Place::Block(block) });
         Ok(Some(Value { datatype, committed: named.is_some(), shape, bytes, parts }))
     }
+}
 
+impl ObjectAccess {
     /// The bytes to store for an attribute. `lenient`: references to objects that do not exist are
     /// nil, and the second value says whether there is one. `named`: the named datatype that it is.
     fn encoded(&self, state: &State, name: &[u8], value: &NewValue, lenient: bool, named: Option<u64>) -> Result<(Vec<u8>, bool)> {
@@ -140,7 +143,7 @@ impl IodConnector {
         let stored = match old {
             Some(old) if old.datatype.datatype.contains_reference() => {
                 let place = Place::Block(old.block);
-                let cells = StateCells { connector: self, state, place: &place };
+                let cells = StateCells { objects: self, state, place: &place };
                 let (form, mut out) = (VariableForm::of(&old.datatype.datatype), Vec::new());
                 let size = usize::try_from(old.datatype.datatype.element_size()).unwrap_or(usize::MAX).max(1);
                 for element in old.bytes.chunks_exact(size) {
@@ -244,7 +247,7 @@ pub(super) fn refer(
 }
 
 /// Checks a stored attribute of the object `id`.
-pub(super) fn check(connector: &IodConnector, state: &State, stored: &[u8], (id, name): (u64, &[u8])) -> Result<()> {
+pub(super) fn check(objects: &ObjectAccess, state: &State, stored: &[u8], (id, name): (u64, &[u8])) -> Result<()> {
     let (message, r) = message(stored, id)?;
     if message.name != name {
         return Err(r.corrupt(format!("{:?} has the name {:?}", String::from_utf8_lossy(name), String::from_utf8_lossy(&message.name))));
@@ -253,7 +256,7 @@ pub(super) fn check(connector: &IodConnector, state: &State, stored: &[u8], (id,
     if datatype.contains_vlen() {
         check_block(&block, id)?;
         let place = Place::Block(block);
-        let parts = StateCells { connector, state, place: &place };
+        let parts = StateCells { objects, state, place: &place };
         let (form, limited) = (VariableForm::of(&datatype), Limited { parts: &parts, limit: EXACT_BYTES_MAX });
         for element in bytes.chunks_exact(usize::try_from(datatype.element_size()).unwrap_or(usize::MAX).max(1)) {
             form.exact(element, &limited, &mut Vec::new())?;

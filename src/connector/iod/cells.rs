@@ -8,12 +8,13 @@
 //! An element is the descriptor of the file format: `u32 count | block u64 | index u32`. References
 //! have the object's id plus 1 in place of an address, because 0 is nil.
 
-use super::access::IodConnector;
 use super::dataset::Dataset;
 use super::decoding::{extent_key, permit};
 use super::ids::no_such;
+use super::object_access::ObjectAccess;
 use super::paths;
 use super::state::State;
+use super::states::States;
 use crate::base::fill::Fill;
 use crate::base::parts::Budget;
 use crate::base::shape::Shape;
@@ -96,13 +97,14 @@ pub(super) enum Place {
 
 /// Reads parts of elements.
 pub(super) struct Cells {
-    pub connector: Arc<IodConnector>,
+    pub states: Arc<States>,
+    pub objects: Arc<ObjectAccess>,
     pub place: Place,
 }
 
 /// Reads parts of elements in a state of the caller.
 pub(super) struct StateCells<'a> {
-    pub connector: &'a IodConnector,
+    pub objects: &'a ObjectAccess,
     pub state: &'a State,
     pub place: &'a Place,
 }
@@ -124,7 +126,7 @@ impl StateCells<'_> {
             Data::Inline(bytes) => bytes,
             Data::Extent(extent) => {
                 check_extent("block of cells", extent, CELLS_BYTES_MAX)?;
-                let c = self.connector;
+                let c = self.objects;
                 loaded = c.chunks.cached(extent_key(id, extent, true), extent.len.into(), &|| {
                     let _permit = permit(&c.env, extent.len.into());
                     c.container.read_within("block of cells", extent, CELLS_BYTES_MAX).map(DenseImage::boxed)
@@ -148,7 +150,7 @@ impl Heap for StateCells<'_> {
     }
 
     fn path(&self, address: Address) -> Option<Vec<u8>> {
-        paths::present_path_of(self.connector, self.state, address.0.checked_sub(1)?)
+        paths::present_path_of(&self.objects.derived, self.state, address.0.checked_sub(1)?)
     }
 }
 
@@ -158,13 +160,13 @@ impl Heap for Cells {
     }
 
     fn object(&self, collection: Address, index: u32, budget: &mut Budget) -> Result<Vec<u8>> {
-        let state = self.connector.states.shown();
-        StateCells { connector: &self.connector, state: &state, place: &self.place }.cell(collection.0, index, budget)
+        let state = self.states.shown();
+        StateCells { objects: &self.objects, state: &state, place: &self.place }.cell(collection.0, index, budget)
     }
 
     fn path(&self, address: Address) -> Option<Vec<u8>> {
-        let state = self.connector.states.shown();
-        paths::present_path_of(&self.connector, &state, address.0.checked_sub(1)?)
+        let state = self.states.shown();
+        paths::present_path_of(&self.objects.derived, &state, address.0.checked_sub(1)?)
     }
 }
 
@@ -189,12 +191,12 @@ impl Heap for Recorded<'_> {
     }
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// The blocks with the cells of the fill value of a dataset.
     fn fill_blocks(&self, state: &State, d: &Dataset) -> BTreeSet<u64> {
         let Fill::Value(fill) = &d.fill.fill else { return BTreeSet::new() };
         let place = Place::Dataset(d.id);
-        let recorded = Recorded { cells: StateCells { connector: self, state, place: &place }, blocks: RefCell::default() };
+        let recorded = Recorded { cells: StateCells { objects: self, state, place: &place }, blocks: RefCell::default() };
         let element = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes: fill };
         if let Err(e) = element.exact(&recorded) {
             tracing::debug!("dataset {}: its fill value cannot be read: {e}", d.id);
@@ -206,7 +208,7 @@ impl IodConnector {
     /// of the exact form of all elements.
     pub(super) fn used_blocks(&self, state: &State, d: &Dataset) -> Result<(BTreeSet<u64>, u64)> {
         let place = Place::Dataset(d.id);
-        let recorded = Recorded { cells: StateCells { connector: self, state, place: &place }, blocks: self.fill_blocks(state, d).into() };
+        let recorded = Recorded { cells: StateCells { objects: self, state, place: &place }, blocks: self.fill_blocks(state, d).into() };
         let (mut at, mut form_bytes) = (0u64, 0u64);
         while at < d.elements() {
             let n = d.elements().saturating_sub(at).min(PIECE_ELEMENTS);

@@ -1,9 +1,9 @@
 //! Making a dataset another one: other metadata, the same bytes or none.
 
-use super::access::IodConnector;
 use super::dataset::Dataset;
 use super::decoding::ValueLocation;
 use super::image::Body;
+use super::object_access::ObjectAccess;
 use super::state::State;
 use super::value_chunks::ValueChunks;
 use crate::base::datatype::References;
@@ -30,7 +30,7 @@ fn stored_alike(a: &Dataset, b: &Dataset) -> bool {
     a.storage == b.storage && a.element_size == b.element_size && a.pipeline == b.pipeline && space(a) == space(b)
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// Makes the dataset `id` what `spec` states.
     pub(super) fn change_layout(&self, state: &mut State, id: u64, spec: &DatasetSpec, elements: Elements) -> Result<()> {
         if elements == Elements::Kept && self.use_prepared(state, id, spec)? {

@@ -204,7 +204,7 @@ impl Checker<'_> {
     fn variable(&mut self, d: &Dataset, cell: &Cell) -> Result<()> {
         let image = self.connector.chunks.image(d, cell)?;
         let place = Place::Dataset(d.id);
-        let cells = StateCells { connector: self.connector, state: self.state, place: &place };
+        let cells = StateCells { objects: &self.connector.objects, state: self.state, place: &place };
         let (form, limited) = (VariableForm::of(&d.datatype), Limited { parts: &cells, limit: ELEMENT_MAX });
         let Some(image) = image.image() else { return Ok(()) };
         d.each_stored_element(image, &mut |element| {
@@ -232,7 +232,7 @@ impl Checker<'_> {
                 if let Ok(Some(named)) = attribute::named_type(bytes, id) {
                     self.edge(id, named);
                 }
-                let decoded = attribute::check(self.connector, self.state, bytes, (id, rest));
+                let decoded = attribute::check(&self.connector.objects, self.state, bytes, (id, rest));
                 self.note(id, decoded);
             }
             keys::LINK => self.link(id, rest, bytes),

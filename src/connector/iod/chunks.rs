@@ -146,16 +146,11 @@ impl ChunkReader {
 }
 
 impl IodConnector {
-    /// The dataset `id`, from the cache or decoded.
-    pub(super) fn dataset_of(&self, state: &State, id: u64) -> Result<Arc<Dataset>> {
-        self.derived.dataset(state, id)
-    }
-
     /// Fetches and decodes the chunks of which a write leaves bytes as they are, so that other
     /// writers do not wait for that. The write finds errors again.
     pub(super) fn fetch_for_write(&self, id: u64, offset: u64, len: usize) -> Result<()> {
         let state = self.states.shown();
-        let d = self.dataset_of(&state, id)?;
+        let d = self.objects.dataset_of(&state, id)?;
         let n = d.readable(offset, len);
         let mut sources = Vec::new();
         for chunk in d.grid.pieces(offset, n).iter().filter(|chunk| chunk.bytes() < d.grid.chunk_bytes()) {

@@ -175,7 +175,7 @@ mod tests {
             let chunks = Some(ChunksSpec::Dims(vec![16 << 20]));
             let spec = DatasetSpec { chunks, filters: Some(filters), ..spec("u1", &[80 << 20]) };
             let id = c.create_dataset(c.root(), name.as_bytes(), &spec).unwrap();
-            let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
+            let d = c.objects.dataset_of(&c.states.shown(), id.serial()).unwrap();
             let stored = (0..5).map(|n| StoredValue { extent: extent(1, n << 10, 1 << 10), mask: 0 }).collect();
             assert_eq!(c.chunks.groups(&d, stored).iter().map(Vec::len).collect::<Vec<_>>(), want);
         }
@@ -213,7 +213,7 @@ mod tests {
         c.commit().unwrap();
         c.env.forget_decoded();
         let mut state = c.states.next();
-        let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(3);
+        let key = c.objects.dataset_of(&state, id.serial()).unwrap().chunk_key(3);
         let Data::Extent(extent) = state.get(&key).unwrap().unwrap().data else { panic!("inline") };
         let wrong = Cell { mask: 0, data: Data::Extent(Extent { offset: extent.offset + (1 << 20), ..extent }) };
         state.change(key, Body::Cell(wrong), Ranges::whole());

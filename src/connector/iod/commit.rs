@@ -4,6 +4,7 @@ use super::access::IodConnector;
 use super::image::{Body, Change, Changes, SharedImage};
 use super::in_doubt::{is_full, is_retried};
 use super::moves;
+use super::object_access::ObjectAccess;
 use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
@@ -23,6 +24,29 @@ fn poisoned(reason: &str) -> Error {
     Error::refused(libc::EIO, format!("an earlier commit was refused; {remedy}: {reason}"))
 }
 
+impl ObjectAccess {
+    /// The image of a chunk that another writer changed by `entries`, with the bytes that the
+    /// session wrote.
+    pub(super) fn merged_chunk(&self, state: &State, key: &Key, entries: &[Entry]) -> Result<SharedImage> {
+        let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
+        let d = self.dataset_of(state, id)?;
+        let ours = self.chunks.chunk(state, &d, key)?;
+        let entry = entries.binary_search_by(|entry| entry.key.cmp(key)).ok().and_then(|at| entries.get(at));
+        let theirs = match entry.and_then(|entry| entry.cell.as_ref()) {
+            Some(cell) => self.chunks.to_change(&d, cell)?,
+            None => self.chunks.blank(&d, false)?,
+        };
+        if !self.container.rules().keep(Rule::Ranges) {
+            return Ok(ours);
+        }
+        let mut merged = theirs;
+        let taken = Arc::make_mut(&mut merged).take(&ours, &state.written(key), d.chunk_dims(), d.element_size.max(1));
+        ours.check(Some(()), d.id)?;
+        merged.check(taken, d.id)?;
+        Ok(merged)
+    }
+}
+
 impl IodConnector {
     /// Errors: the session cannot change anything any more.
     pub(super) fn check_writable(&self, state: &State) -> Result<()> {
@@ -38,7 +62,7 @@ impl IodConnector {
     /// can be changed; of the store, after which another commit may succeed.
     pub(super) fn commit_all(&self, state: &mut State) -> Result<()> {
         self.check_writable(state)?;
-        self.lead(state)?;
+        self.objects.lead(state)?;
         // The record of a commit in doubt may have what was reverted since.
         if state.changes.is_empty() && state.in_doubt.is_empty() {
             return Ok(());
@@ -141,7 +165,7 @@ impl IodConnector {
             }
         };
         // After an error of a read the record is merged again: nothing is changed before.
-        let images = chunks.iter().map(|key| self.merged_chunk(state, key, entries)).collect::<Result<Vec<_>>>()?;
+        let images = chunks.iter().map(|key| self.objects.merged_chunk(state, key, entries)).collect::<Result<Vec<_>>>()?;
         state.snapshot.advance(record, hash, entries)?;
         state.in_doubt.clear();
         state.all_changed();
@@ -165,31 +189,10 @@ impl IodConnector {
         Ok(merged)
     }
 
-    /// The image of a chunk that another writer changed by `entries`, with the bytes that the
-    /// session wrote.
-    pub(super) fn merged_chunk(&self, state: &State, key: &Key, entries: &[Entry]) -> Result<SharedImage> {
-        let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
-        let d = self.dataset_of(state, id)?;
-        let ours = self.chunks.chunk(state, &d, key)?;
-        let entry = entries.binary_search_by(|entry| entry.key.cmp(key)).ok().and_then(|at| entries.get(at));
-        let theirs = match entry.and_then(|entry| entry.cell.as_ref()) {
-            Some(cell) => self.chunks.to_change(&d, cell)?,
-            None => self.chunks.blank(&d, false)?,
-        };
-        if !self.container.rules().keep(Rule::Ranges) {
-            return Ok(ours);
-        }
-        let mut merged = theirs;
-        let taken = Arc::make_mut(&mut merged).take(&ours, &state.written(key), d.chunk_dims(), d.element_size.max(1));
-        ours.check(Some(()), d.id)?;
-        merged.check(taken, d.id)?;
-        Ok(merged)
-    }
-
     /// A conflict as a sentence, with the name of what conflicts.
     pub(super) fn conflict_text(&self, state: &State, conflict: &Conflict, with: &str) -> String {
         let (id, kind, rest) = keys::parts(&conflict.key).unwrap_or((0, 0, &[]));
-        let path = paths::path_of(self, state, id).unwrap_or_else(|| format!("#{id}").into_bytes());
+        let path = paths::path_of(&self.derived, state, id).unwrap_or_else(|| format!("#{id}").into_bytes());
         let mut name = String::from_utf8_lossy(&path).into_owned();
         if matches!(kind, keys::LINK | keys::ATTRIBUTE) {
             let what = if kind == keys::LINK { "name" } else { "attribute" };

@@ -48,7 +48,7 @@ impl IodContent {
     }
 
     fn dataset(&self, state: &State) -> Result<Arc<Dataset>> {
-        self.connector.dataset_of(state, self.id)
+        self.connector.objects.dataset_of(state, self.id)
     }
 
     fn is_lines(&self, d: &Dataset) -> bool {
@@ -88,7 +88,7 @@ impl IodContent {
             return Ok(index.clone());
         }
         let d = &*now.dataset;
-        let index = Arc::new(Index::new(Parts::new(&self.connector, values, d, self.is_lines(d))?)?);
+        let index = Arc::new(Index::new(Parts::new(&self.connector.objects, values, d, self.is_lines(d))?)?);
         if index.memory() > SHARED_BYTES_MAX {
             self.connector.derived.forget_form(d);
         }
@@ -101,7 +101,7 @@ impl IodContent {
 
     fn read_form(&self, values: &State, now: &Now, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let (index, d) = (self.index(values, now)?, &*now.dataset);
-        index.read(&Parts::new(&self.connector, values, d, self.is_lines(d))?, offset, buf)
+        index.read(&Parts::new(&self.connector.objects, values, d, self.is_lines(d))?, offset, buf)
     }
 }
 
@@ -227,7 +227,7 @@ impl Content for IodContent {
             return Ok(Some(if what == Seek::Data { offset } else { size }));
         }
         if d.knows_defined() {
-            let sets = Sets::of(&self.connector, &d, &state)?;
+            let sets = Sets::of(&self.connector.objects, &d, &state)?;
             return (&sets as &dyn ChunkSets).seek(offset, what);
         }
         (&self.chunks(&state, &d) as &dyn PresentChunks).seek(offset, what)
@@ -244,7 +244,7 @@ impl Content for IodContent {
             return Ok(Some(offset..size));
         }
         let seek = |at: u64, what: Seek| match d.knows_defined() {
-            true => (&Sets::of(&self.connector, &d, &state)? as &dyn ChunkSets).seek(at, what),
+            true => (&Sets::of(&self.connector.objects, &d, &state)? as &dyn ChunkSets).seek(at, what),
             false => (&self.chunks(&state, &d) as &dyn PresentChunks).seek(at, what),
         };
         let Some(start) = seek(offset, Seek::Data)? else { return Ok(None) };
@@ -282,7 +282,7 @@ impl IodChunks {
         let key = keys::chunk(self.id, scaled);
         let (d, source) = {
             let state = self.connector.states.shown();
-            (self.connector.dataset_of(&state, self.id)?, Source::of(&state, &key)?)
+            (self.connector.objects.dataset_of(&state, self.id)?, Source::of(&state, &key)?)
         };
         match source {
             Source::Image(image) => {
@@ -319,12 +319,12 @@ impl Chunks for IodChunks {
 
     fn is_portable(&self) -> bool {
         let state = self.connector.states.shown();
-        self.connector.dataset_of(&state, self.id).is_ok_and(|d| d.new_layout().kind.profile().is_none())
+        self.connector.objects.dataset_of(&state, self.id).is_ok_and(|d| d.new_layout().kind.profile().is_none())
     }
 
     fn place(&self, scaled: &[u64]) -> Result<Option<ChunkPlace>> {
         let state = self.connector.states.shown();
-        let d = self.connector.dataset_of(&state, self.id)?;
+        let d = self.connector.objects.dataset_of(&state, self.id)?;
         if d.grid.linear(scaled).is_none() {
             return Ok(None);
         }
@@ -337,7 +337,7 @@ impl Chunks for IodChunks {
 
     fn next(&self, scaled: &[u64]) -> Result<Option<Vec<u64>>> {
         let state = self.connector.states.shown();
-        let d = self.connector.dataset_of(&state, self.id)?;
+        let d = self.connector.objects.dataset_of(&state, self.id)?;
         let (_, end) = keys::of_kind(self.id, keys::CHUNK);
         let mut found = None;
         let _ = state.scan(&(Bound::Included(keys::chunk(self.id, scaled)), end), &mut |key, _| {

@@ -1,7 +1,7 @@
 //! New objects, and the metadata of datasets.
 
-use super::access::IodConnector;
 use super::dataset::BYTES_CHUNK;
+use super::object_access::ObjectAccess;
 use super::paths;
 use super::state::{DATASET, GROUP, State, now};
 use crate::base::{Address, Error, Result};
@@ -127,7 +127,7 @@ impl State {
     }
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// What `spec` makes of the dataset `now`, with the blocks of cells of its fill value. The last
     /// is true if a reference of the fill value names no object, and is nil.
     #[allow(clippy::type_complexity)]

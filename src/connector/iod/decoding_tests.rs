@@ -42,7 +42,7 @@ fn dataset(c: &IodConnector, chunk: u64, filters: &[u16], stored: &[u8]) -> (Obj
     let mut packs = PackWriter::new(&c.container, &session);
     let extent = packs.add(stored).unwrap();
     packs.finish().unwrap();
-    let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
+    let key = c.objects.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
     state.change(key, Body::Cell(Cell { mask: 0, data: Data::Extent(extent) }), Ranges::whole());
     drop(state);
     (id, extent)
@@ -72,7 +72,7 @@ fn whole_chunks_of_a_folder_are_read_without_the_cache() {
     let c = open_in(local(), None).unwrap();
     assert_eq!(bytes(&*c, id), data);
     let state = c.states.shown();
-    let d = c.dataset_of(&state, id.serial()).unwrap();
+    let d = c.objects.dataset_of(&state, id.serial()).unwrap();
     let extent = |n: u64| match state.get(&d.chunk_key(n)).unwrap().unwrap().data {
         Data::Extent(extent) => extent,
         Data::Inline(_) => panic!("inline"),
@@ -116,7 +116,7 @@ fn tiles_of_a_folder_are_read_ahead() {
     c.close().unwrap();
     let c = open_in(local(), None).unwrap();
     let state = c.states.shown();
-    let d = c.dataset_of(&state, id.serial()).unwrap();
+    let d = c.objects.dataset_of(&state, id.serial()).unwrap();
     assert_eq!(c.content(id, Form::Main).unwrap().read_ahead(0, 0), 512 * 512);
     let is_cached = |n: u64| match state.get(&d.chunk_key(n)).unwrap().unwrap().data {
         Data::Extent(extent) => c.env.cache.contains(chunk_key(&d, &extent)),
@@ -135,7 +135,7 @@ fn chunks_that_claim_many_stored_bytes_are_not_read_ahead() {
     let c = open(&empty());
     let (id, extent) = dataset(&c, 1 << 20, &[1], &zlib((1 << 20) - 5, b"hello"));
     let mut state = c.states.next();
-    let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
+    let key = c.objects.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
     let claimed = Extent { len: u32::MAX, ..extent };
     state.change(key, Body::Cell(Cell { mask: 0, data: Data::Extent(claimed) }), Ranges::whole());
     drop(state);
@@ -152,7 +152,7 @@ fn large_chunks_are_decoded_to_temporary_files() {
     let (id, extent) = dataset(&c, LARGE, &[1], &zlib(LARGE - 5, b"hello"));
     assert_eq!(read(&c, id, LARGE - 7, 100).unwrap(), b"\0\0hello");
     assert_eq!(read(&c, id, 10, 3).unwrap(), [0; 3]);
-    let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
+    let d = c.objects.dataset_of(&c.states.shown(), id.serial()).unwrap();
     assert!(!c.env.cache.contains(chunk_key(&d, &extent)));
     // A whole chunk in memory is within the limit for a writer.
     c.write(id, 3, b"x").unwrap();
@@ -168,7 +168,7 @@ fn large_chunks_without_filters_are_copied_and_their_checksums_verified() {
     let (id, extent) = dataset(&c, LARGE, &[], &data);
     assert_eq!(read(&c, id, LARGE - 102, 10).unwrap(), [0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
     let mut state = c.states.next();
-    let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
+    let key = c.objects.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
     let wrong = Cell { mask: 0, data: Data::Extent(Extent { checksum: extent.checksum ^ 1, ..extent }) };
     state.change(key, Body::Cell(wrong), Ranges::whole());
     drop(state);
@@ -204,8 +204,8 @@ fn a_billion_strings_without_chunks_have_a_size() {
     {
         let id = c.create_dataset(c.root(), name, &strings(&dims, &chunk)).unwrap();
         let mut state = c.states.next();
-        let d = c.dataset_of(&state, id.serial()).unwrap();
-        c.write_elements(&mut state, &d, at * 16, &[0; 16]).unwrap();
+        let d = c.objects.dataset_of(&state, id.serial()).unwrap();
+        c.objects.write_elements(&mut state, &d, at * 16, &[0; 16]).unwrap();
         drop(state);
         assert_eq!(c.content(id, Form::Main).unwrap().size().unwrap(), 300_000_000);
     }
@@ -242,19 +242,19 @@ fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
     c.release(id);
     // The other elements refer to the cell of the first.
     let mut state = c.states.next();
-    let d = c.dataset_of(&state, id.serial()).unwrap();
-    c.set_rows(&mut state, &d, 1000).unwrap();
-    let d = c.dataset_of(&state, id.serial()).unwrap();
+    let d = c.objects.dataset_of(&state, id.serial()).unwrap();
+    c.objects.set_rows(&mut state, &d, 1000).unwrap();
+    let d = c.objects.dataset_of(&state, id.serial()).unwrap();
     let mut element = vec![0; 16];
     c.chunks.read_elements(&state, &d, 0, &mut element).unwrap();
-    c.write_elements(&mut state, &d, 0, &element.repeat(1000)).unwrap();
+    c.objects.write_elements(&mut state, &d, 0, &element.repeat(1000)).unwrap();
     state.changed(id.serial());
     drop(state);
     let whole = 1000 * line.len() as u64;
     let size = || c.content(id, Form::Main).unwrap().size().unwrap();
     assert_eq!(size(), whole);
     let index = || {
-        let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
+        let d = c.objects.dataset_of(&c.states.shown(), id.serial()).unwrap();
         let index = c.derived.form_index(&d, true).lock().clone();
         index.unwrap()
     };
@@ -264,7 +264,7 @@ fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
     assert_eq!((size(), std::sync::Arc::ptr_eq(&first, &index())), (whole, true));
     assert_eq!(read(&c, id, whole - 2, 9).unwrap(), b"x\n");
     let mut state = c.states.next();
-    c.set_rows(&mut state, &d, 3).unwrap();
+    c.objects.set_rows(&mut state, &d, 3).unwrap();
     drop(state);
     assert_eq!((size(), read(&c, id, line.len() as u64 - 2, 3).unwrap()), (3 * line.len() as u64, b"x\nx".to_vec()));
 }
@@ -274,7 +274,7 @@ fn long_strings_that_are_the_same_are_measured_once_and_forms_by_one_reader() {
 fn a_panic_while_a_chunk_is_fetched_leaves_no_reader_waiting() {
     let c = open(&empty());
     let (id, extent) = dataset(&c, 100, &[1], &zlib(99, &[7]));
-    let d = c.dataset_of(&c.states.shown(), id.serial()).unwrap();
+    let d = c.objects.dataset_of(&c.states.shown(), id.serial()).unwrap();
     let (reserved, reader) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         let fetch = scope.spawn(|| {

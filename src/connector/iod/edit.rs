@@ -55,10 +55,10 @@ impl Edit for IodConnector {
             tracing::debug!("the write reads the chunks: {e}");
         }
         self.write_with(|state| {
-            let d = self.dataset_of(state, id)?;
+            let d = self.objects.dataset_of(state, id)?;
             match d.datatype.contains_vlen() {
-                true => self.write_form(state, &d, form, offset, bytes),
-                false => self.write_bytes(state, id, offset, bytes),
+                true => self.objects.write_form(state, &d, form, offset, bytes),
+                false => self.objects.write_bytes(state, id, offset, bytes),
             }
         })
     }
@@ -69,20 +69,20 @@ impl Edit for IodConnector {
 
     fn set_extent(&self, id: ObjectId, dims: &[u64]) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.change_extent(state, id, dims))
+        self.operate(|state| self.objects.change_extent(state, id, dims))
     }
 
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
-            let d = self.dataset_of(state, id)?;
+            let d = self.objects.dataset_of(state, id)?;
             if !d.datatype.contains_vlen() {
-                return self.resize(state, &d, size);
+                return self.objects.resize(state, &d, size);
             }
-            self.resize_form(state, &d, form, size)?;
+            self.objects.resize_form(state, &d, form, size)?;
             // No close follows if no file is open.
             if !state.is_held(id)
-                && let Err(e) = self.finish_form(state, id, true)
+                && let Err(e) = self.objects.finish_form(state, id, true)
             {
                 state.forms.remove_mut(&id);
                 state.newlines.remove(&id);
@@ -101,7 +101,7 @@ impl Edit for IodConnector {
         };
         let finished = has_form
             && self.operate(|state| {
-                let done = self.finish_form(state, id, last);
+                let done = self.objects.finish_form(state, id, last);
                 // Another open file may write the rest.
                 if last && state.holders(id) <= 1 && state.forms.remove_mut(&id) {
                     state.newlines.remove(&id);
@@ -110,7 +110,7 @@ impl Edit for IodConnector {
                 done
             })?;
         // An error here leaves the elements that were written.
-        let applied = is_announced && self.operate(|state| self.apply_announced(state, id))?;
+        let applied = is_announced && self.operate(|state| self.objects.apply_announced(state, id))?;
         Ok(finished || applied)
     }
 
@@ -124,32 +124,32 @@ impl Edit for IodConnector {
 
     fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.change_layout(state, id, &spec, elements))
+        self.operate(|state| self.objects.change_layout(state, id, &spec, elements))
     }
 
     fn become_datatype(&self, id: ObjectId, datatype: &Datatype, shown: &[u8]) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.make_datatype(state, id, datatype, shown))
+        self.operate(|state| self.objects.make_datatype(state, id, datatype, shown))
     }
 
     fn set_elements(&self, id: ObjectId, elements: &NewValue) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.put_value(state, id, elements))
+        self.operate(|state| self.objects.put_value(state, id, elements))
     }
 
     fn set_elements_of(&self, id: ObjectId, elements: &[Range<u64>], values: &NewValue) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.put_elements_of(state, id, elements, values))
+        self.operate(|state| self.objects.put_elements_of(state, id, elements, values))
     }
 
     fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.put_references(state, id, first, references))
+        self.operate(|state| self.objects.put_references(state, id, first, references))
     }
 
     fn use_datatype(&self, id: ObjectId, attribute: Option<&[u8]>, path: &[u8]) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.use_type(state, id, attribute, path))
+        self.operate(|state| self.objects.use_type(state, id, attribute, path))
     }
 
     fn set_comment(&self, id: ObjectId, text: &[u8]) -> Result<()> {
@@ -176,23 +176,23 @@ impl Edit for IodConnector {
     }
 
     fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {
-        Ok(self.dataset_of(&self.states.shown(), State::check_id(id)?)?.takes(storage))
+        Ok(self.objects.dataset_of(&self.states.shown(), State::check_id(id)?)?.takes(storage))
     }
 
     fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.put_chunks(state, id, storage, chunks, stored::inline(chunks)))
+        self.operate(|state| self.objects.put_chunks(state, id, storage, chunks, stored::inline(chunks)))
     }
 
     fn refer_to_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk], original: &Original) -> Result<()> {
         let id = State::check_id(id)?;
-        let places = self.places(self.original(original)?, chunks)?;
-        self.operate(|state| self.put_chunks(state, id, storage, chunks, places))
+        let places = self.objects.places(self.original(original)?, chunks)?;
+        self.operate(|state| self.objects.put_chunks(state, id, storage, chunks, places))
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.zero_bytes(state, id, offset, len))
+        self.operate(|state| self.objects.zero_bytes(state, id, offset, len))
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
@@ -203,7 +203,7 @@ impl Edit for IodConnector {
     fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
         let group = State::check_id(group)?;
         self.operate(|state| {
-            let (creation, blocks, nowhere) = self.planned(state, &Now::new_file(bytes_file()), spec)?;
+            let (creation, blocks, nowhere) = self.objects.planned(state, &Now::new_file(bytes_file()), spec)?;
             let id = state.create_dataset(group, name, &creation)?;
             for (block, bytes) in blocks {
                 state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
@@ -247,7 +247,7 @@ impl Edit for IodConnector {
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
-            self.put_attribute(state, id, name, value, false)?;
+            self.objects.put_attribute(state, id, name, value, false)?;
             state.touch(id)
         })
     }
@@ -257,8 +257,8 @@ impl Edit for IodConnector {
         let all = attributes.collect::<Result<Vec<_>>>()?;
         self.operate(|state| {
             // All or none: one that cannot be stored is an error before any is set.
-            all.iter().try_for_each(|a| self.check_attribute(state, &a.name, &a.value))?;
-            all.iter().try_for_each(|a| self.put_attribute(state, id, &a.name, &a.value, true))?;
+            all.iter().try_for_each(|a| self.objects.check_attribute(state, &a.name, &a.value))?;
+            all.iter().try_for_each(|a| self.objects.put_attribute(state, id, &a.name, &a.value, true))?;
             state.touch(id)
         })
     }
@@ -266,19 +266,19 @@ impl Edit for IodConnector {
     fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
-            self.put_attribute_bytes(state, id, name, bytes)?;
+            self.objects.put_attribute_bytes(state, id, name, bytes)?;
             state.touch(id)
         })
     }
 
     fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.move_attribute(state, id, from, to, replace))
+        self.operate(|state| self.objects.move_attribute(state, id, from, to, replace))
     }
 
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.delete_attribute(state, id, name))
+        self.operate(|state| self.objects.delete_attribute(state, id, name))
     }
 
     fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
@@ -366,7 +366,7 @@ impl Edit for IodConnector {
     fn close(&self) -> Result<()> {
         let mut state = self.states.next();
         if state.failed.is_none() && self.joined.is_none() {
-            self.lead_types(&mut state, true);
+            self.objects.lead_types(&mut state, true);
         }
         let done = match &state.failed {
             _ if self.joined.is_some() => self.leave(&state),

@@ -1,8 +1,8 @@
 //! Replaces some elements of variable length; the others stay as they are.
 
-use super::access::IodConnector;
 use super::cells::NewCells;
 use super::dataset::Dataset;
+use super::object_access::ObjectAccess;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::NewValue;
@@ -18,7 +18,7 @@ const BLOCKS_SLACK_BYTES: u64 = 16 << 20;
 /// Bytes of cells in use that a block has on average, at least, in a dataset of many blocks.
 const BLOCK_BYTES_MIN: u64 = 16 << 10;
 
-impl IodConnector {
+impl ObjectAccess {
     /// Sets the elements `elements` of the dataset `id`, runs that ascend and do not overlap, to
     /// `values`.
     pub(super) fn put_elements_of(&self, state: &mut State, id: u64, elements: &[Range<u64>], values: &NewValue) -> Result<()> {

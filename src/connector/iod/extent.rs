@@ -1,7 +1,7 @@
 //! Changes of the extent of a dataset.
 
-use super::access::IodConnector;
 use super::dataset::{Dataset, Storage};
+use super::object_access::ObjectAccess;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::extent::check_extent;
@@ -12,7 +12,7 @@ use crate::format::object_header::kind;
 use crate::iod::{Ranges, keys};
 use std::ops::Bound;
 
-impl IodConnector {
+impl ObjectAccess {
     /// Sets the extent of the dataset `id`; see [`crate::connector::edit::Edit::set_extent`].
     pub(super) fn change_extent(&self, state: &mut State, id: u64, next: &[u64]) -> Result<()> {
         let d = self.dataset_of(state, id)?;

@@ -3,10 +3,10 @@
 //! Written bytes go to a copy of the form in memory. When the last descriptor is closed, or the
 //! file is synced, the elements are made from it.
 
-use super::access::IodConnector;
 use super::cells::NewCells;
 use super::dataset::Dataset;
 use super::forms::{self, Parts, newlines};
+use super::object_access::ObjectAccess;
 use super::state::{Form, State};
 use crate::base::element_set::ElementSet;
 use crate::base::locks::RwLock;
@@ -31,7 +31,7 @@ fn large() -> Error {
     Error::refused(libc::EFBIG, format!("variable-length elements are written as a whole, at most {FORM_MAX} bytes"))
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// Changes the form of a dataset; `end`: its least length after that, 0 if it is emptied.
     fn change_form(&self, state: &mut State, d: &Dataset, shown: Shown, end: u64, f: impl FnOnce(&mut Form) -> Result<()>) -> Result<()> {
         if end > FORM_MAX {

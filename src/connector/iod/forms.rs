@@ -1,11 +1,11 @@
 //! The form of variable-length elements, part by part: a file that is shown, without all of it in
 //! memory.
 
-use super::access::IodConnector;
 use super::cells::{Place, StateCells};
 use super::dataset::{Dataset, Storage};
 use super::decoding::dataset_key;
 use super::form_index::{End, Index};
+use super::object_access::ObjectAccess;
 use super::state::State;
 use crate::base::newlines::Newlines;
 use crate::base::parts::Limited;
@@ -50,7 +50,7 @@ pub(super) enum Part {
 
 /// Makes parts of the form of a dataset.
 pub(super) struct Parts<'a> {
-    connector: &'a IodConnector,
+    objects: &'a ObjectAccess,
     state: &'a State,
     d: &'a Dataset,
     form: VariableForm,
@@ -66,12 +66,12 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Those of `d`: lines, or the exact form.
-    pub fn new(connector: &'a IodConnector, state: &'a State, d: &'a Dataset, lines: bool) -> Result<Parts<'a>> {
+    pub fn new(objects: &'a ObjectAccess, state: &'a State, d: &'a Dataset, lines: bool) -> Result<Parts<'a>> {
         if d.elements() > VARIABLE_MAX {
             return Err(Error::limit("dataset", Address(d.id), "more than 2^30 variable-length elements"));
         }
         let form = VariableForm::of(&d.datatype);
-        Ok(Parts { connector, state, d, form, lines, place: Place::Dataset(d.id), fill: None, stored: 0..0, long: HashMap::new() })
+        Ok(Parts { objects, state, d, form, lines, place: Place::Dataset(d.id), fill: None, stored: 0..0, long: HashMap::new() })
     }
 
     fn size(&self) -> usize {
@@ -79,7 +79,7 @@ impl<'a> Parts<'a> {
     }
 
     fn put(&self, element: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let cells = StateCells { connector: self.connector, state: self.state, place: &self.place };
+        let cells = StateCells { objects: self.objects, state: self.state, place: &self.place };
         let limited = Limited { parts: &cells, limit: ELEMENT_MAX };
         if self.lines { self.form.line(element, &limited, out) } else { self.form.exact(element, &limited, out) }
     }
@@ -87,12 +87,12 @@ impl<'a> Parts<'a> {
     /// Waits until a form of `len` bytes may be made. The caller has no permit.
     fn permit(&self, len: u64) -> Option<Permit<'a>> {
         // The parts of an element are in memory beside its form.
-        (len >= GATED_BYTES).then(|| self.connector.env.forms.enter(len.saturating_mul(2)))
+        (len >= GATED_BYTES).then(|| self.objects.env.forms.enter(len.saturating_mul(2)))
     }
 
     /// About the bytes of the form of an element.
     fn about(&self, element: &[u8]) -> Result<u64> {
-        let cells = StateCells { connector: self.connector, state: self.state, place: &self.place };
+        let cells = StateCells { objects: self.objects, state: self.state, place: &self.place };
         self.form.exact_len(element, &Limited { parts: &cells, limit: ELEMENT_MAX.saturating_add(4) })
     }
 
@@ -144,7 +144,7 @@ impl<'a> Parts<'a> {
         let count = end.saturating_sub(element).min(PART_ELEMENTS);
         let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(self.size())).filter(|n| *n as u64 <= ELEMENT_MAX);
         let mut raw = vec![0; len.ok_or_else(|| too_large(self.d))?];
-        self.connector.chunks.read_elements(self.state, self.d, element.saturating_mul(self.d.element_size), &mut raw)?;
+        self.objects.chunks.read_elements(self.state, self.d, element.saturating_mul(self.d.element_size), &mut raw)?;
         Ok(raw)
     }
 
@@ -277,7 +277,7 @@ impl Index {
     fn read_part(&self, parts: &Parts<'_>, n: usize, at: u64, target: &mut [u8]) -> Result<()> {
         let before = n.checked_sub(1).and_then(|before| self.ends.get(before)).map_or((0, 0), |end| (end.element, end.byte));
         let Some(end) = self.ends.get(n) else { return Err(changed(parts.d)) };
-        let (d, env, len) = (parts.d, &parts.connector.env, end.byte.saturating_sub(before.1));
+        let (d, env, len) = (parts.d, &parts.objects.env, end.byte.saturating_sub(before.1));
         let key = CacheKey::FormPart { dataset: dataset_key(d.id), index: self.number, part: n as u64 };
         let made = || {
             let _permit = parts.permit(len);
@@ -328,8 +328,8 @@ pub(super) fn whole(mut parts: Parts<'_>, max: u64) -> Result<Option<Vec<u8>>> {
 }
 
 /// Newlines inside the strings of `d`; `None`: inside more than [`NEWLINES_MAX`] strings.
-pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> Result<Option<Newlines>> {
-    let mut parts = Parts::new(connector, state, d, true)?;
+pub(super) fn newlines(objects: &ObjectAccess, state: &State, d: &Dataset) -> Result<Option<Newlines>> {
+    let mut parts = Parts::new(objects, state, d, true)?;
     let (mut newlines, mut skip, mut element) = (Newlines::default(), 0u64, 0u64);
     // The last newline ends the line.
     let inside = |line: &[u8]| (memchr::memchr_iter(b'\n', line).count() as u64).saturating_sub(1);
@@ -350,7 +350,7 @@ pub(super) fn newlines(connector: &IodConnector, state: &State, d: &Dataset) -> 
         };
         let count = d.elements().saturating_sub(element).min(PART_ELEMENTS);
         let mut raw = vec![0; usize::try_from(count).unwrap_or(0).saturating_mul(parts.size())];
-        connector.chunks.read_elements(state, d, element.saturating_mul(d.element_size), &mut raw)?;
+        objects.chunks.read_elements(state, d, element.saturating_mul(d.element_size), &mut raw)?;
         for string in raw.chunks_exact(parts.size()) {
             let mut line = Vec::new();
             parts.put(string, &mut line)?;

@@ -152,8 +152,8 @@ fn operations_that_fail_leave_a_large_chunk() {
     c.write(id, 100, b"before").unwrap();
     model[100..106].copy_from_slice(b"before");
     let failed = c.operate(|state| {
-        let d = c.dataset_of(state, id.serial())?;
-        c.write_elements(state, &d, 100, b"AFTER!")?;
+        let d = c.objects.dataset_of(state, id.serial())?;
+        c.objects.write_elements(state, &d, 100, b"AFTER!")?;
         Err::<(), _>(crate::base::Error::refused(libc::EDOM, "as the test wants"))
     });
     assert_eq!(errno(&failed), libc::EDOM);

@@ -86,6 +86,7 @@ mod named_types;
 #[cfg(test)]
 mod named_types_tests;
 mod names;
+mod object_access;
 mod original_sources;
 mod originals;
 mod ownership;
@@ -263,7 +264,7 @@ impl Connector for IodConnector {
             return there.content(id, form);
         }
         let number = own(id)?;
-        self.dataset_of(&self.states.shown(), number)?;
+        self.objects.dataset_of(&self.states.shown(), number)?;
         Ok(Arc::new(content::IodContent::new(self.shared()?, number, form)))
     }
 
@@ -272,7 +273,7 @@ impl Connector for IodConnector {
             return Connector::dataset(&*there, id);
         }
         let id = own(id)?;
-        let d = self.dataset_of(&self.states.shown(), id)?;
+        let d = self.objects.dataset_of(&self.states.shown(), id)?;
         let kind = d.new_layout().kind;
         let (class, chunks, index) = match &d.storage {
             Storage::Compact => (StorageClass::Compact, None, None),
@@ -302,7 +303,7 @@ impl Connector for IodConnector {
             is_logged: false,
             lines: d.datatype.is_vlen_string(),
             references: references::total(&d),
-            parts: Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(id) }),
+            parts: Arc::new(Cells { states: self.states.clone(), objects: self.objects.clone(), place: Place::Dataset(id) }),
         })
     }
 
@@ -311,8 +312,8 @@ impl Connector for IodConnector {
             return Connector::newlines(&*there, id);
         }
         let (number, state) = (own(id)?, self.states.shown());
-        let dataset = self.dataset_of(&state, number)?;
-        forms::newlines(self, &state, &dataset)
+        let dataset = self.objects.dataset_of(&state, number)?;
+        forms::newlines(&self.objects, &state, &dataset)
     }
 
     fn elements(&self, id: ObjectId) -> Result<Value> {
@@ -321,11 +322,11 @@ impl Connector for IodConnector {
         }
         let number = own(id)?;
         let state = self.states.shown();
-        let d = self.dataset_of(&state, number)?;
+        let d = self.objects.dataset_of(&state, number)?;
         let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
         let mut bytes = vec![0; usize::try_from(d.size).map_err(too_large)?];
         self.chunks.read_elements(&state, &d, 0, &mut bytes)?;
-        let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
+        let parts = Arc::new(Cells { states: self.states.clone(), objects: self.objects.clone(), place: Place::Dataset(number) });
         Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts })
     }
 
@@ -335,14 +336,14 @@ impl Connector for IodConnector {
         }
         let number = own(id)?;
         let state = self.states.shown();
-        let d = self.dataset_of(&state, number)?;
+        let d = self.objects.dataset_of(&state, number)?;
         let range = byte_range(&d.datatype, &elements)?;
         if range.end as u64 > d.size {
             return Err(Error::refused(libc::EIO, "the dataset has fewer elements than it had"));
         }
         let mut bytes = vec![0; range.len()];
         self.chunks.read_elements(&state, &d, range.start as u64, &mut bytes)?;
-        let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
+        let parts = Arc::new(Cells { states: self.states.clone(), objects: self.objects.clone(), place: Place::Dataset(number) });
         Ok(Value { datatype: d.datatype.clone(), committed: false, shape: list_of(&elements), bytes, parts })
     }
 
@@ -350,7 +351,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.references(id, first, budget, f);
         }
-        self.visit_references(&self.states.shown(), own(id)?, first, budget, f)
+        self.objects.visit_references(&self.states.shown(), own(id)?, first, budget, f)
     }
 
     fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
@@ -358,11 +359,11 @@ impl Connector for IodConnector {
             return there.defined(id, first, end);
         }
         let (number, state) = (own(id)?, self.states.shown());
-        let d = self.dataset_of(&state, number)?;
+        let d = self.objects.dataset_of(&state, number)?;
         if !d.knows_defined() {
             return Ok(None);
         }
-        (&Sets::of(self, &d, &state)? as &dyn ChunkSets).elements(first, end).map(Some)
+        (&Sets::of(&self.objects, &d, &state)? as &dyn ChunkSets).elements(first, end).map(Some)
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
@@ -370,7 +371,7 @@ impl Connector for IodConnector {
             return there.chunks(id);
         }
         let number = own(id)?;
-        let d = self.dataset_of(&self.states.shown(), number)?;
+        let d = self.objects.dataset_of(&self.states.shown(), number)?;
         let Storage::Chunked(dims) = &d.storage else { return Ok(None) };
         Ok(Some(Arc::new(content::IodChunks { connector: self.shared()?, id: number, rank: dims.len() })))
     }
@@ -379,7 +380,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.stored(id);
         }
-        let d = self.dataset_of(&self.states.shown(), own(id)?)?;
+        let d = self.objects.dataset_of(&self.states.shown(), own(id)?)?;
         let chunks = stored::IodStoredChunks::of(self.shared()?, &d);
         Ok(chunks.map(|chunks| Arc::new(chunks) as Arc<dyn super::stored::StoredChunks>))
     }
@@ -405,7 +406,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id).ok()? {
             return there.path_of(id);
         }
-        paths::present_path_of(self, &self.states.shown(), id.serial())
+        paths::present_path_of(&self.derived, &self.states.shown(), id.serial())
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {

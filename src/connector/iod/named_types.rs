@@ -3,8 +3,8 @@
 //! The datatype's link count has one for each reference to it, so that it stays as long as it is
 //! used.
 
-use super::access::IodConnector;
 use super::attribute;
+use super::object_access::ObjectAccess;
 use super::paths;
 use super::state::State;
 use super::types::{TypeOf, referred};
@@ -69,7 +69,7 @@ impl State {
     }
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// Makes a dataset or an attribute refer to the named datatype at `path`, now or later.
     pub(super) fn use_type(&self, state: &mut State, id: u64, name: Option<&[u8]>, path: &[u8]) -> Result<()> {
         state.waiting.types.retain(|(object, attribute, _)| *object != id || attribute.as_deref() != name);

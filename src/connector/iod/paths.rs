@@ -1,6 +1,6 @@
 //! Paths: from a path to an object, and from an object to one of its paths.
 
-use super::access::IodConnector;
+use super::derived::Derived;
 use super::ids::no_such;
 use super::state::{GROUP, MAP, State};
 use crate::base::{Address, Error, Result, limits};
@@ -102,17 +102,17 @@ pub(super) fn follow(state: &State, start: u64, path: &[u8], hops: &mut usize) -
 
 /// A path of an object from the root; for one whose names were all removed, the path in the version
 /// that the changes are based on.
-pub(super) fn path_of(connector: &IodConnector, state: &State, id: u64) -> Option<Vec<u8>> {
+pub(super) fn path_of(derived: &Derived, state: &State, id: u64) -> Option<Vec<u8>> {
     let before = || {
         let base = State::new(state.container.clone(), state.snapshot.clone(), None);
         paths_of(&base, &HashSet::from_iter([id])).ok()?.remove(&id)
     };
-    present_path_of(connector, state, id).or_else(before)
+    present_path_of(derived, state, id).or_else(before)
 }
 
 /// A path of an object from the root. The first call after a change walks all groups.
-pub(super) fn present_path_of(connector: &IodConnector, state: &State, id: u64) -> Option<Vec<u8>> {
-    let found = connector.derived.path(state, id, || all_paths(state, None));
+pub(super) fn present_path_of(derived: &Derived, state: &State, id: u64) -> Option<Vec<u8>> {
+    let found = derived.path(state, id, || all_paths(state, None));
     found.unwrap_or_else(|e| {
         tracing::debug!("paths of objects are not known: {e}");
         None

@@ -4,6 +4,7 @@
 
 use super::access::IodConnector;
 use super::image::Body;
+use super::object_access::ObjectAccess;
 use super::preparations::elements_of;
 use super::state::{Prepared, State};
 use crate::base::Result;
@@ -28,10 +29,36 @@ fn values(state: &State, id: u64) -> Result<Vec<(Key, Cell)>> {
     Ok(all)
 }
 
+impl ObjectAccess {
+    /// Gives the dataset `id` the layout that was made for it; false: there is no valid one.
+    pub(super) fn use_prepared(&self, state: &mut State, id: u64, spec: &DatasetSpec) -> Result<bool> {
+        let Some((prepared, is_valid)) = state.preparations.take(id) else { return Ok(false) };
+        let Prepared { spec: of, session, state: mut made } = prepared;
+        state.unpublished.append(&mut made.unpublished);
+        let same_session = session.zip(state.session.clone()).is_some_and(|(a, b)| Arc::ptr_eq(&a, &b));
+        if !is_valid || of != *spec || !same_session {
+            return Ok(false);
+        }
+        for (key, _) in values(state, id)? {
+            if made.get(&key)?.is_none() {
+                state.remove(key)?;
+            }
+        }
+        for (key, cell) in values(&made, id)? {
+            if state.get(&key)?.as_ref() != Some(&cell) {
+                let written = made.written(&key);
+                state.change(key, Body::Cell(cell), written);
+            }
+        }
+        state.changed(id);
+        Ok(true)
+    }
+}
+
 impl IodConnector {
     /// See [`crate::connector::edit::Edit::prepare_change`].
     pub(super) fn prepare(&self, id: u64, spec: &DatasetSpec) -> Result<bool> {
-        let d = self.dataset_of(&self.states.shown(), id)?;
+        let d = self.objects.dataset_of(&self.states.shown(), id)?;
         let is_plain = !d.datatype.contains_vlen() && spec.fillvalue.is_none() && spec.newlines.is_none();
         if d.size < PREPARED_MIN_BYTES || !is_plain || self.joined.is_some() {
             return Ok(false);
@@ -58,9 +85,9 @@ impl IodConnector {
     /// Gives the dataset `id` its next layout in `copy`, with all values stored. False: that would
     /// change other objects.
     fn prepared(&self, copy: &mut State, id: u64, spec: &DatasetSpec, named: Option<u64>) -> Result<bool> {
-        self.change_layout(copy, id, spec, Elements::Kept)?;
+        self.objects.change_layout(copy, id, spec, Elements::Kept)?;
         self.values.store(copy)?;
-        Ok(self.dataset_of(copy, id)?.named == named)
+        Ok(self.objects.dataset_of(copy, id)?.named == named)
     }
 
     /// Ends a preparation that was not used.
@@ -69,30 +96,6 @@ impl IodConnector {
         if let Some((mut unused, _)) = unused {
             self.states.next().unpublished.append(&mut unused.state.unpublished);
         }
-    }
-
-    /// Gives the dataset `id` the layout that was made for it; false: there is no valid one.
-    pub(super) fn use_prepared(&self, state: &mut State, id: u64, spec: &DatasetSpec) -> Result<bool> {
-        let Some((prepared, is_valid)) = state.preparations.take(id) else { return Ok(false) };
-        let Prepared { spec: of, session, state: mut made } = prepared;
-        state.unpublished.append(&mut made.unpublished);
-        let same_session = session.zip(state.session.clone()).is_some_and(|(a, b)| Arc::ptr_eq(&a, &b));
-        if !is_valid || of != *spec || !same_session {
-            return Ok(false);
-        }
-        for (key, _) in values(state, id)? {
-            if made.get(&key)?.is_none() {
-                state.remove(key)?;
-            }
-        }
-        for (key, cell) in values(&made, id)? {
-            if state.get(&key)?.as_ref() != Some(&cell) {
-                let written = made.written(&key);
-                state.change(key, Body::Cell(cell), written);
-            }
-        }
-        state.changed(id);
-        Ok(true)
     }
 }
 
@@ -122,7 +125,7 @@ mod tests {
     }
 
     fn dims(c: &IodConnector, id: ObjectId) -> Vec<u64> {
-        c.dataset_of(&c.states.shown(), id.serial()).unwrap().chunk_dims().to_vec()
+        c.objects.dataset_of(&c.states.shown(), id.serial()).unwrap().chunk_dims().to_vec()
     }
 
     fn collect(store: &MemoryStore) {

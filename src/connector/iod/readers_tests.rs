@@ -166,9 +166,9 @@ fn operations_that_fail_or_panic_change_no_chunk() {
         for id in [id, sparse] {
             let failing = || {
                 c.operate::<()>(|state| {
-                    let d = c.dataset_of(state, id.serial())?;
-                    c.write_elements(state, &d, 10, &[1; 100])?;
-                    c.write_elements(state, &d, 50, &[2; 100])?;
+                    let d = c.objects.dataset_of(state, id.serial())?;
+                    c.objects.write_elements(state, &d, 10, &[1; 100])?;
+                    c.objects.write_elements(state, &d, 50, &[2; 100])?;
                     state.put_header(id.serial(), 0x1234, b"header")?;
                     state.changed(id.serial());
                     assert!(!panics, "as the test wants");
@@ -205,7 +205,7 @@ fn a_reader_keeps_the_layout_that_it_began_with() {
         }
         let read = |state: &State| {
             let mut all = vec![0; 2000];
-            let d = c.dataset_of(state, id.serial()).unwrap();
+            let d = c.objects.dataset_of(state, id.serial()).unwrap();
             assert_eq!(c.chunks.read_together(state, &d, 0, &mut all).unwrap(), 2000);
             (all == values, d.chunk_dims().to_vec())
         };

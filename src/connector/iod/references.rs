@@ -1,8 +1,8 @@
 //! References in the elements of datasets, by what they name.
 
-use super::access::IodConnector;
 use super::cells::{NewCells, Place, StateCells};
 use super::dataset::Dataset;
+use super::object_access::ObjectAccess;
 use super::state::State;
 use crate::base::datatype::{Class, Datatype, References};
 use crate::base::fill::Fill;
@@ -69,7 +69,7 @@ impl State {
     }
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// Calls `f` with what each reference names, from number `first` on.
     pub(super) fn visit_references(
         &self,
@@ -82,7 +82,7 @@ impl IodConnector {
         let d = self.dataset_of(state, id)?;
         let Some(table) = Table::of(&d) else { return Ok(()) };
         let place = Place::Dataset(id);
-        let cells = StateCells { connector: self, state, place: &place };
+        let cells = StateCells { objects: self, state, place: &place };
         for n in first..table.total {
             let Some((at, t)) = table.place(&d, n) else { break };
             let Class::Reference(r) = &t.class else { break };

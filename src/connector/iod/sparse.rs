@@ -6,6 +6,7 @@ use super::change::read_written;
 use super::dataset::{Dataset, Storage};
 use super::decoding::{chunk_key, permit};
 use super::image::{Body, out_of_range};
+use super::object_access::ObjectAccess;
 use super::state::State;
 use super::value_chunks::{Source, ValueChunks};
 use crate::base::element_set::ElementSet;
@@ -32,7 +33,7 @@ const FILL_FORM_MAX: u64 = 1 << 20;
 
 /// Which elements of a sparse dataset were written.
 pub(super) struct Sets<'a> {
-    connector: &'a IodConnector,
+    objects: &'a ObjectAccess,
     d: &'a Dataset,
     chunks: ChunkGrid,
     /// The values of the dataset: those that `d` is of.
@@ -41,10 +42,10 @@ pub(super) struct Sets<'a> {
 
 impl<'a> Sets<'a> {
     /// Those of `d`, which is at `state`.
-    pub fn of(connector: &'a IodConnector, d: &'a Dataset, state: &'a State) -> Result<Sets<'a>> {
+    pub fn of(objects: &'a ObjectAccess, d: &'a Dataset, state: &'a State) -> Result<Sets<'a>> {
         let Storage::Chunked(chunk_dims) = &d.storage else { return Err(unknown()) };
         let chunks = ChunkGrid::new(d.space.dims.clone(), d.space.max(), chunk_dims.clone(), d.element_size)?;
-        Ok(Sets { connector, d, chunks, state })
+        Ok(Sets { objects, d, chunks, state })
     }
 
     fn source(&self, number: u64) -> Result<Source> {
@@ -55,7 +56,7 @@ impl<'a> Sets<'a> {
     fn in_memory(&self, source: &Source) -> Result<Option<ElementSet>> {
         match source {
             Source::Image(image) => Ok(image.image().defined().cloned()),
-            Source::Cell(cell) => Ok(self.connector.chunks.image(self.d, cell)?.image().and_then(|image| image.defined()).cloned()),
+            Source::Cell(cell) => Ok(self.objects.chunks.image(self.d, cell)?.image().and_then(|image| image.defined()).cloned()),
             Source::Nothing => Ok(None),
         }
     }
@@ -63,7 +64,7 @@ impl<'a> Sets<'a> {
     /// True if a chunk need not be fetched, or is decoded already.
     fn is_at_hand(&self, source: &Source) -> bool {
         match source {
-            Source::Cell(Cell { data: Data::Extent(extent), .. }) => self.connector.env.cache.contains(chunk_key(self.d, extent)),
+            Source::Cell(Cell { data: Data::Extent(extent), .. }) => self.objects.env.cache.contains(chunk_key(self.d, extent)),
             Source::Cell(_) | Source::Image(_) | Source::Nothing => true,
         }
     }
@@ -71,16 +72,16 @@ impl<'a> Sets<'a> {
     /// What `f` makes of the sets of chunks that are fetched together.
     fn fetched(&self, chunks: &[(u64, Cell)], f: &EachSet<'_>) -> Result<Vec<(u64, ElementSet)>> {
         let cells: Vec<Cell> = chunks.iter().map(|(_, cell)| cell.clone()).collect();
-        let stored = self.connector.fetch_stored(&cells)?;
+        let stored = self.objects.fetch_stored(&cells)?;
         // Not by threads of the pool: a thread that has a permit may wait for them.
         let bytes = cells.iter().fold(0u64, |n, cell| n.saturating_add(self.d.decoding_bytes(cell.len())));
-        let _permit = permit(&self.connector.env, bytes);
+        let _permit = permit(&self.objects.env, bytes);
         let one = |(number, cell): &(u64, Cell)| {
             let Data::Extent(extent) = &cell.data else { return Ok((*number, f(*number, None)?)) };
             let bytes = stored.get(extent).ok_or_else(|| out_of_range(self.d.id))?;
             Ok((*number, f(*number, self.d.defined_in(bytes, cell.mask)?)?))
         };
-        self.connector.env.pool.install(|| chunks.par_iter().map(one).collect())
+        self.objects.env.pool.install(|| chunks.par_iter().map(one).collect())
     }
 }
 
@@ -90,7 +91,7 @@ impl PresentChunks for Sets<'_> {
     }
 
     fn visit(&self, from: u64, f: &mut VisitNumber<'_>) -> Result<()> {
-        ValueChunks { reader: &self.connector.chunks, state: self.state, d: self.d }.visit(from, f)
+        ValueChunks { reader: &self.objects.chunks, state: self.state, d: self.d }.visit(from, f)
     }
 }
 
@@ -108,7 +109,7 @@ impl ChunkSets for Sets<'_> {
         for number in numbers {
             match self.source(*number)? {
                 Source::Cell(cell) if !self.is_at_hand(&Source::Cell(cell.clone())) => {
-                    self.connector.chunks.check_whole(self.d, cell.len())?;
+                    self.objects.chunks.check_whole(self.d, cell.len())?;
                     bytes = bytes.saturating_add(cell.len());
                     waiting.push((*number, cell));
                 }
@@ -128,22 +129,22 @@ impl ChunkSets for Sets<'_> {
 impl Erase for IodConnector {
     fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.punch_bytes(state, id, offset..offset.saturating_add(len)))
+        self.operate(|state| self.objects.punch_bytes(state, id, offset..offset.saturating_add(len)))
     }
 
     fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
-            let d = self.dataset_of(state, id)?;
+            let d = self.objects.dataset_of(state, id)?;
             let end: Vec<u64> = end.iter().zip(&d.space.dims).map(|(e, n)| *e.min(n)).collect();
             let first: Vec<u64> = first.iter().zip(&end).map(|(f, e)| *f.min(e)).collect();
             if d.knows_defined() {
-                return self.undefine_block(state, &d, &first, &end);
+                return self.objects.undefine_block(state, &d, &first, &end);
             }
             // Erasing elsewhere is punching.
             ElementSet::block(&first, &end).for_each_run(&d.space.dims, &mut |run| {
                 let byte = |n: u64| n.checked_mul(d.element_size).ok_or_else(|| Error::refused(libc::EFBIG, "elements past 2^64 bytes"));
-                self.punch_bytes(state, id, byte(run.start)?..byte(run.end)?)
+                self.objects.punch_bytes(state, id, byte(run.start)?..byte(run.end)?)
             })
         })
     }
@@ -151,10 +152,10 @@ impl Erase for IodConnector {
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
-            let (blank, d) = (!state.has_any(&keys::of_kind(id, keys::CHUNK))?, self.dataset_of(state, id)?);
+            let (blank, d) = (!state.has_any(&keys::of_kind(id, keys::CHUNK))?, self.objects.dataset_of(state, id)?);
             let knows = d.knows_defined();
             if knows || !d.is_bytes_file() {
-                self.change_defined(state, &d, &range, defined)?;
+                self.objects.change_defined(state, &d, &range, defined)?;
             }
             announce(state, id, blank || !knows, range, defined);
             Ok(())
@@ -177,7 +178,7 @@ impl CopyRange for IodConnector {
         self.operate(|state| {
             let mut done = 0u64;
             while done < len.min(COPIED_BYTES) {
-                let (s, d) = (self.dataset_of(state, source)?, self.dataset_of(state, target)?);
+                let (s, d) = (self.objects.dataset_of(state, source)?, self.objects.dataset_of(state, target)?);
                 let (at, place) = (from.1.saturating_add(done), to.1.saturating_add(done));
                 check_alike(&s, &d, at, place)?;
                 let mut bytes = vec![0; s.readable(at, copied_at_once(&s, at, len.saturating_sub(done)))];
@@ -187,7 +188,7 @@ impl CopyRange for IodConnector {
                 let written = read_written(ValueChunks { reader: &self.chunks, state, d: &s }, at, &mut bytes, &|number| {
                     self.chunks.location(state, &s, number)
                 })?;
-                self.write_defined(state, &d, place, &bytes, &written)?;
+                self.objects.write_defined(state, &d, place, &bytes, &written)?;
                 done = done.saturating_add(bytes.len() as u64);
             }
             if done > 0 {
@@ -233,7 +234,7 @@ fn announce(state: &State, id: u64, blank: bool, range: Range<u64>, defined: &[R
     all.entry(id).or_default().set(range, defined);
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// Sets the defined elements of the dataset `id` that were announced; false if none were.
     pub(super) fn apply_announced(&self, state: &mut State, id: u64) -> Result<bool> {
         let Some(announced) = state.announced().get(&id).cloned() else { return Ok(false) };
@@ -299,7 +300,7 @@ impl IodConnector {
     pub(super) fn undefine_fill_values(&self, state: &mut State, d: &Dataset, set: &ElementSet) -> Result<()> {
         self.each_piece(state, d, set, &mut |state, at, bytes| {
             let place = Place::Dataset(d.id);
-            let parts = StateCells { connector: self, state, place: &place };
+            let parts = StateCells { objects: self, state, place: &place };
             let blank = fill_values(&d.datatype, &d.pattern, bytes, &parts, FILL_FORM_MAX)?;
             let byte = |n: usize| at.saturating_add(n as u64);
             blank.into_iter().try_for_each(|part| self.undefine_bytes(state, d, byte(part.start)..byte(part.end)))

@@ -331,7 +331,7 @@ fn damaged_sets_are_errors() {
     c.write(id, 0, &[3; 2]).unwrap();
     Edit::commit(&*c).unwrap();
     let mut state = c.states.next();
-    let key = c.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
+    let key = c.objects.dataset_of(&state, id.serial()).unwrap().chunk_key(0);
     let cell = state.get(&key).unwrap().unwrap();
     let stored = state.container.bytes_of(&key, &cell).unwrap();
     drop(state);

@@ -4,6 +4,7 @@ use super::access::IodConnector;
 use super::coalesce::{each_group, grouped};
 use super::dataset::{Dataset, Storage};
 use super::image::Body;
+use super::object_access::ObjectAccess;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::stored::{BATCH_CHUNKS_MAX, ChunkStorage, StoredChunk, StoredChunks, unlike};
@@ -51,7 +52,7 @@ impl IodStoredChunks {
     /// Coordinates and values of the chunks after the one at `after`.
     fn cells(&self, after: Option<&[u64]>, budget: u64) -> Result<Vec<(Vec<u64>, Cell)>> {
         let state = self.connector.states.shown();
-        let d = self.connector.dataset_of(&state, self.id)?;
+        let d = self.connector.objects.dataset_of(&state, self.id)?;
         let (start, end) = keys::of_kind(self.id, keys::CHUNK);
         let start = after.map_or(start, |scaled| Bound::Excluded(keys::chunk(self.id, scaled)));
         let (mut found, mut sum) = (Vec::new(), 0u64);
@@ -82,7 +83,7 @@ impl StoredChunks for IodStoredChunks {
 
     fn next(&self, after: Option<&[u64]>, budget: u64) -> Result<Vec<StoredChunk>> {
         let (places, cells): (Vec<Vec<u64>>, Vec<Cell>) = self.cells(after, budget)?.into_iter().unzip();
-        let mut fetched = self.connector.fetch_stored(&cells)?;
+        let mut fetched = self.connector.objects.fetch_stored(&cells)?;
         let read = |extent: &Extent| self.connector.container.read_within("chunk", extent, extent.len.into());
         let chunk = |(scaled, cell): (Vec<u64>, &Cell)| {
             let bytes = match &cell.data {
@@ -97,7 +98,7 @@ impl StoredChunks for IodStoredChunks {
     }
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// The stored bytes of values in packs, by few requests.
     pub(super) fn fetch_stored(&self, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
         let fetch = |extents: Vec<Extent>| match self.container.read_many(&extents) {
@@ -203,7 +204,7 @@ mod tests {
         let c = open(&store);
         let (d, level) = (gzip(&c, b"d", 1), gzip(&c, b"level", 2));
         let chunks = [chunk(0, 0, &SEVENS), chunk(2, 1, &raw), chunk(4, 1, &raw)];
-        let storage = c.dataset_of(&c.states.shown(), d.serial()).unwrap().chunk_storage().unwrap();
+        let storage = c.objects.dataset_of(&c.states.shown(), d.serial()).unwrap().chunk_storage().unwrap();
         assert!(c.takes_chunks(d, &storage).unwrap() && !c.takes_chunks(level, &storage).unwrap());
         c.store_chunks(d, &storage, &chunks).unwrap();
         assert_eq!(errno(&c.store_chunks(level, &storage, &chunks)), libc::EOPNOTSUPP);
@@ -233,7 +234,7 @@ mod tests {
         let c = open(&store);
         let raw = vec![9; 10_000];
         let ids: Vec<ObjectId> = (0..50).map(|n| gzip(&c, format!("d{n}").as_bytes(), 1)).collect();
-        let storage = c.dataset_of(&c.states.shown(), ids[0].serial()).unwrap().chunk_storage().unwrap();
+        let storage = c.objects.dataset_of(&c.states.shown(), ids[0].serial()).unwrap().chunk_storage().unwrap();
         let before = store.counters()[0];
         for id in &ids {
             c.store_chunks(*id, &storage, &[chunk(1, 1, &raw), chunk(3, 0, &SEVENS)]).unwrap();

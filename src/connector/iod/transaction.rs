@@ -152,7 +152,7 @@ impl IodConnector {
             }
             self.container.check_dependencies(&transaction)?;
             if !peer.is_finished.load(Ordering::Acquire) {
-                self.lead(&mut state)?;
+                self.objects.lead(&mut state)?;
             }
             self.values.store(&mut state)?;
             let delta = self.part(&mut state)?;
@@ -216,7 +216,7 @@ impl IodConnector {
             Ok(merged) => merged,
             Err(conflict) => return Ok(Some(self.conflict_text(state, &conflict, &format!("peer {peer}")))),
         };
-        let merged = |key: Key| self.merged_chunk(state, &key, &part).map(|image| (key, image));
+        let merged = |key: Key| self.objects.merged_chunk(state, &key, &part).map(|image| (key, image));
         let mut images = chunks.into_iter().map(merged).collect::<Result<BTreeMap<_, _>>>()?;
         values.into_iter().for_each(|(key, cell)| state.change(key, Body::Cell(cell), Ranges::whole()));
         for Entry { key, cell, ranges } in part {

@@ -1,8 +1,8 @@
 //! Writing elements: chunks are changed in memory, and encoded by a commit or when many are there.
 
-use super::access::IodConnector;
 use super::dataset::Dataset;
 use super::image::{Body, Change, out_of_range};
+use super::object_access::ObjectAccess;
 use super::state::State;
 use crate::base::datatype::References;
 use crate::base::{Error, Result};
@@ -23,7 +23,7 @@ fn too_large(reason: &'static str) -> Error {
     Error::refused(libc::EFBIG, reason)
 }
 
-impl IodConnector {
+impl ObjectAccess {
     /// Changes a chunk by `f`, which gets it and the ranges that were written; `f` returns `None`
     /// for bytes that the chunk does not have. `covered`: `f` writes all of it.
     pub(super) fn edit_chunk(
