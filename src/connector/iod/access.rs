@@ -2,6 +2,7 @@
 
 use super::beside::{Following, Siblings, Trees};
 use super::chunk_reader::ChunkReader;
+use super::commits::Commits;
 use super::derived::Derived;
 use super::external::External;
 use super::long_values::LongValues;
@@ -47,7 +48,9 @@ pub struct IodConnector {
     /// How versions of other writers are followed; unset: they are not, or it is written.
     pub(super) following: OnceLock<Following>,
     /// The transaction whose peer it is.
-    pub(super) joined: Option<Peer>,
+    pub(super) joined: Option<Arc<Peer>>,
+    /// Makes versions of changes.
+    pub(super) commits: Commits,
     /// Trees of transactions.
     pub(super) trees: Trees<IodConnector>,
     /// Pins what is shown.
@@ -94,8 +97,9 @@ impl IodConnector {
         let (states, derived) = (Arc::new(States::new(state)), Arc::<Derived>::default());
         let pins = Pins::new(container.clone(), states.clone());
         let values = LongValues::new(states.clone(), chunks.clone(), derived.clone());
-        let (of, with) = ((container.clone(), env.clone(), chunks.clone()), (values.clone(), derived.clone()));
-        let objects = Arc::new(ObjectAccess { container: of.0, env: of.1, chunks: of.2, values: with.0, derived: with.1 });
+        let objects = ObjectAccess::new(chunks.clone(), values.clone(), derived.clone());
+        let joined = joined.map(Arc::new);
+        let commits = Commits::new(states.clone(), objects.clone(), pins.clone(), joined.clone());
         Arc::new_cyclic(|this| IodConnector {
             container,
             states,
@@ -111,6 +115,7 @@ impl IodConnector {
             originals: Mutex::new(Vec::new()),
             following: OnceLock::new(),
             joined,
+            commits,
             trees: Trees::default(),
             pins,
             this: this.clone(),

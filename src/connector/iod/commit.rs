@@ -1,6 +1,6 @@
 //! Commits: long values are stored in packs, and one record publishes all changes.
 
-use super::access::IodConnector;
+use super::commits::Commits;
 use super::image::{Body, Change, Changes, SharedImage};
 use super::in_doubt::{is_full, is_retried};
 use super::moves;
@@ -47,7 +47,7 @@ impl ObjectAccess {
     }
 }
 
-impl IodConnector {
+impl Commits {
     /// Errors: the session cannot change anything any more.
     pub(super) fn check_writable(&self, state: &State) -> Result<()> {
         self.check_unfinished()?;
@@ -192,7 +192,7 @@ impl IodConnector {
     /// A conflict as a sentence, with the name of what conflicts.
     pub(super) fn conflict_text(&self, state: &State, conflict: &Conflict, with: &str) -> String {
         let (id, kind, rest) = keys::parts(&conflict.key).unwrap_or((0, 0, &[]));
-        let path = paths::path_of(&self.derived, state, id).unwrap_or_else(|| format!("#{id}").into_bytes());
+        let path = paths::path_of(&self.objects.derived, state, id).unwrap_or_else(|| format!("#{id}").into_bytes());
         let mut name = String::from_utf8_lossy(&path).into_owned();
         if matches!(kind, keys::LINK | keys::ATTRIBUTE) {
             let what = if kind == keys::LINK { "name" } else { "attribute" };

@@ -32,10 +32,10 @@ impl IodConnector {
     fn write_with<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         self.values.store_many_ahead()?;
         let mut state = self.states.next();
-        self.check_unfinished()?;
+        self.commits.check_unfinished()?;
         self.join(&mut state)?;
-        self.check_writable(&state)?;
-        self.keep_ids(&mut state)?;
+        self.commits.check_writable(&state)?;
+        self.commits.keep_ids(&mut state)?;
         f(&mut state)
     }
 }
@@ -345,14 +345,14 @@ impl Edit for IodConnector {
         if self.joined.is_some() {
             return Ok(());
         }
-        self.check_answers()?;
+        self.commits.check_answers()?;
         match self.values.store_ahead() {
             Err(e) if is_retried(&e) => return Err(e),
             Err(e) => tracing::debug!("the commit stores the chunks: {e}"),
             Ok(()) => {}
         }
         let mut state = self.states.next();
-        if state.session.is_none() { Ok(()) } else { self.commit_all(&mut state) }
+        if state.session.is_none() { Ok(()) } else { self.commits.commit_all(&mut state) }
     }
 
     fn refusal(&self) -> Option<String> {
@@ -371,7 +371,7 @@ impl Edit for IodConnector {
         let done = match &state.failed {
             _ if self.joined.is_some() => self.leave(&state),
             Some(reason) => Err(Error::refused(libc::EIO, reason.clone())),
-            None => self.commit_all(&mut state),
+            None => self.commits.commit_all(&mut state),
         };
         let Waiting { references, attributes, fills, types: _ } = &state.waiting;
         let lost = references.len().saturating_add(attributes.len()).saturating_add(fills.len());

@@ -7,7 +7,7 @@
 //! A commit that found no room is not in doubt where the store is near. The packs of the changes
 //! that it did not commit stay for the next commit, but for those that nothing refers to any more.
 
-use super::access::IodConnector;
+use super::commits::Commits;
 use super::image::{Body, Change};
 use super::state::State;
 use crate::base::{Error, Result};
@@ -87,7 +87,7 @@ enum Wanted {
     Reverted(Body),
 }
 
-impl IodConnector {
+impl Commits {
     /// True if the commit of a version failed with `e` because the store has no room, and its
     /// record does not arrive later.
     pub(super) fn is_without_room(&self, e: &Error, version: u64) -> bool {
@@ -130,6 +130,7 @@ fn pack_of(change: &Change) -> Option<(u64, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::access::IodConnector;
     use super::super::check_tests::{checked, details};
     use super::super::tests::{bytes, empty, open, open_with, shown, spec};
     use super::*;

@@ -1,6 +1,7 @@
 //! The kind of container in an object store: `iod:FOLDER`, `iod+s3://BUCKET/PREFIX`.
 
 use super::access::IodConnector;
+use super::commits::Commits;
 use super::external::{self, External};
 use super::following::time_of;
 use super::original_sources::{self, FolderSources, PrefixSources};
@@ -288,7 +289,7 @@ fn open(store: Arc<dyn ObjectStore>, cache: Option<Arc<dyn RangeCache>>, options
     }
     let mut snapshot = container.snapshot(number_of(&container, &options.version)?)?;
     let session = match options.writable {
-        true => Some(IodConnector::first_session(&container, &mut snapshot)?),
+        true => Some(Commits::first_session(&container, &mut snapshot)?),
         false => None,
     };
     if !options.writable && options.pin.is_some() {

@@ -40,6 +40,7 @@ mod chunk_reader;
 mod chunks;
 mod coalesce;
 mod commit;
+mod commits;
 mod content;
 #[cfg(test)]
 mod contest_tests;

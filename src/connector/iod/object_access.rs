@@ -26,6 +26,12 @@ pub(super) struct ObjectAccess {
 }
 
 impl ObjectAccess {
+    /// Objects of the container of `chunks`.
+    pub fn new(chunks: Arc<ChunkReader>, values: Arc<LongValues>, derived: Arc<Derived>) -> Arc<ObjectAccess> {
+        let (container, env) = (chunks.container.clone(), chunks.env.clone());
+        Arc::new(ObjectAccess { container, env, chunks, values, derived })
+    }
+
     /// The dataset `id`, from the cache or decoded.
     pub fn dataset_of(&self, state: &State, id: u64) -> Result<Arc<Dataset>> {
         self.derived.dataset(state, id)

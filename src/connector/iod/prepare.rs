@@ -66,7 +66,7 @@ impl IodConnector {
         let preparations = self.states.shown().preparations.clone();
         let (mut copy, under_way) = {
             let next = self.states.next();
-            self.check_writable(&next)?;
+            self.commits.check_writable(&next)?;
             let Some(under_way) = preparations.begin(id) else { return Ok(false) };
             (next.copy(), under_way)
         };

@@ -6,6 +6,7 @@
 
 use super::access::IodConnector;
 use super::commit::{entries, session};
+use super::commits::Commits;
 use super::image::{Body, Changes};
 use super::peer::Peer;
 use super::state::State;
@@ -84,7 +85,7 @@ pub(super) fn open_peer(
     let transaction = begun(&container, spec)?;
     let snapshot = base_snapshot(&container, &transaction)?;
     let seconds = container.read_record(snapshot.version())?.map_or(0, |(record, _)| record.seconds);
-    let session = IodConnector::first_session(&container, &mut container.snapshot(None)?)?;
+    let session = Commits::first_session(&container, &mut container.snapshot(None)?)?;
     let member = container.join_transaction(&transaction, session.number(), peer)?;
     let joined = Peer::joined(transaction.name, member);
     let state = State::new(container.clone(), snapshot, Some(session));
@@ -93,7 +94,7 @@ pub(super) fn open_peer(
     Ok((connector, seconds))
 }
 
-impl IodConnector {
+impl Commits {
     /// Errors: the part of this peer is finished.
     pub(super) fn check_unfinished(&self) -> Result<()> {
         match &self.joined {
@@ -105,6 +106,48 @@ impl IodConnector {
         }
     }
 
+    /// Adds the part of a peer to the changes, which are those of other peers; returns a conflict
+    /// as a sentence.
+    fn combine(&self, state: &mut State, transaction: &Transaction, peer: u32, moves_group: bool, delta: &Delta) -> Result<Option<String>> {
+        let part = self.container.part_entries(transaction, delta)?;
+        let label = format!("peer {peer}").into_bytes();
+        let (uuid, version) = (transaction.begin.uuid, transaction.begin.base);
+        let record = Record {
+            version,
+            uuid,
+            previous: 0,
+            session: 0,
+            seconds: 0,
+            moves_group,
+            label,
+            transaction: None,
+            delta: Delta::Inline(vec![]),
+        };
+        let Merged { chunks, values } = match self.merge_entries(state, &record, &part)? {
+            Ok(merged) => merged,
+            Err(conflict) => return Ok(Some(self.conflict_text(state, &conflict, &format!("peer {peer}")))),
+        };
+        let merged = |key: Key| self.objects.merged_chunk(state, &key, &part).map(|image| (key, image));
+        let mut images = chunks.into_iter().map(merged).collect::<Result<BTreeMap<_, _>>>()?;
+        values.into_iter().for_each(|(key, cell)| state.change(key, Body::Cell(cell), Ranges::whole()));
+        for Entry { key, cell, ranges } in part {
+            match images.remove(&key) {
+                Some(image) => {
+                    let written = united(state.written(&key), &ranges);
+                    state.put_chunk(key, image, written);
+                }
+                // Other values that both changed are merged already.
+                None if state.changes.contains_key(&key) => {}
+                None => state.change(key, cell.map_or(Body::Removed, Body::Cell), ranges),
+            }
+        }
+        state.moves_group |= moves_group;
+        state.all_changed();
+        Ok(None)
+    }
+}
+
+impl IodConnector {
     /// Ends a peer without finishing it. Errors: it has changes, and the transaction is open.
     pub(super) fn leave(&self, state: &State) -> Result<()> {
         let Some((peer, member)) = self.joined.as_ref().and_then(|peer| Some((peer, peer.member()?))) else { return Ok(()) };
@@ -127,7 +170,7 @@ impl IodConnector {
     /// those later.
     fn part(&self, state: &mut State) -> Result<Delta> {
         state.begin();
-        let part = state.delete_nameless().and_then(|()| self.delta(session(state)?, &entries(state)));
+        let part = state.delete_nameless().and_then(|()| self.commits.delta(session(state)?, &entries(state)));
         state.end(false);
         part
     }
@@ -174,7 +217,7 @@ impl IodConnector {
         }
         let session = match &state.session {
             Some(session) => session.clone(),
-            None => Arc::new(IodConnector::first_session(&self.container, &mut self.container.snapshot(None)?)?),
+            None => Arc::new(Commits::first_session(&self.container, &mut self.container.snapshot(None)?)?),
         };
         let (verdict, snapshot) = publish(&self.container, &self.env, &transaction, session)?;
         match self.container.end_transaction(&transaction, verdict)? {
@@ -193,46 +236,6 @@ impl IodConnector {
             }
             Verdict::Refused(reason) => Err(ended(name, &Standing::Aborted(reason))),
         }
-    }
-
-    /// Adds the part of a peer to the changes, which are those of other peers; returns a conflict
-    /// as a sentence.
-    fn combine(&self, state: &mut State, transaction: &Transaction, peer: u32, moves_group: bool, delta: &Delta) -> Result<Option<String>> {
-        let part = self.container.part_entries(transaction, delta)?;
-        let label = format!("peer {peer}").into_bytes();
-        let (uuid, version) = (transaction.begin.uuid, transaction.begin.base);
-        let record = Record {
-            version,
-            uuid,
-            previous: 0,
-            session: 0,
-            seconds: 0,
-            moves_group,
-            label,
-            transaction: None,
-            delta: Delta::Inline(vec![]),
-        };
-        let Merged { chunks, values } = match self.merge_entries(state, &record, &part)? {
-            Ok(merged) => merged,
-            Err(conflict) => return Ok(Some(self.conflict_text(state, &conflict, &format!("peer {peer}")))),
-        };
-        let merged = |key: Key| self.objects.merged_chunk(state, &key, &part).map(|image| (key, image));
-        let mut images = chunks.into_iter().map(merged).collect::<Result<BTreeMap<_, _>>>()?;
-        values.into_iter().for_each(|(key, cell)| state.change(key, Body::Cell(cell), Ranges::whole()));
-        for Entry { key, cell, ranges } in part {
-            match images.remove(&key) {
-                Some(image) => {
-                    let written = united(state.written(&key), &ranges);
-                    state.put_chunk(key, image, written);
-                }
-                // Other values that both changed are merged already.
-                None if state.changes.contains_key(&key) => {}
-                None => state.change(key, cell.map_or(Body::Removed, Body::Cell), ranges),
-            }
-        }
-        state.moves_group |= moves_group;
-        state.all_changed();
-        Ok(None)
     }
 }
 
@@ -265,7 +268,7 @@ fn publish(
     };
     for (peer, part) in &transaction.parts {
         let Contribution::Changes { moves_group, delta } = &part.contribution else { continue };
-        if let Some(reason) = scratch.combine(&mut state, transaction, *peer, *moves_group, delta)? {
+        if let Some(reason) = scratch.commits.combine(&mut state, transaction, *peer, *moves_group, delta)? {
             return refused(reason, &state);
         }
     }
@@ -276,17 +279,17 @@ fn publish(
                 state.snapshot.advance(&record, hash, &entries)?;
                 return Ok((Verdict::Committed(record.version), state.snapshot.clone()));
             }
-            if let Some(reason) = scratch.merge_record(&mut state, &record, hash, &entries)? {
+            if let Some(reason) = scratch.commits.merge_record(&mut state, &record, hash, &entries)? {
                 return refused(reason, &state);
             }
         }
         scratch.values.store(&mut state)?;
         let entries = entries(&state);
-        let mut record = scratch.new_record(&state, &entries)?;
+        let mut record = scratch.commits.new_record(&state, &entries)?;
         record.transaction = Some(transaction.identity());
         record.label = format!("transaction {}, {}", transaction.name, String::from_utf8_lossy(&record.label)).into_bytes();
         if let Outcome::Committed(hash) = container.append(&state.snapshot, &record)? {
-            scratch.committed(&mut state, &record, hash, &entries)?;
+            scratch.commits.committed(&mut state, &record, hash, &entries)?;
             return Ok((Verdict::Committed(record.version), state.snapshot.clone()));
         }
     }
@@ -322,7 +325,7 @@ impl Transactions for IodConnector {
         lines.extend([("after", after), ("label", begin.label.clone())]);
         let tree = self.opened_tree(name);
         let peer = tree.as_ref().and_then(|tree| tree.joined.as_ref()).or(self.joined.as_ref());
-        if let Some(member) = peer.filter(|peer| peer.name == name).and_then(Peer::member) {
+        if let Some(member) = peer.filter(|peer| peer.name == name).and_then(|peer| peer.member()) {
             lines.push(("this_peer", member.peer.to_string()));
         }
         for (name, value) in lines {
@@ -389,7 +392,7 @@ impl IodConnector {
                 self.complete(&mut self.states.next(), name)
             }
             (Ending::Abort, _) => {
-                let number = peer.and_then(Peer::member).map(|member| member.peer);
+                let number = peer.and_then(|peer| peer.member()).map(|member| member.peer);
                 self.container.cancel_transaction(name, number, false, &format!("aborted by {by}"))
             }
             (Ending::Skip, _) => self.container.skip_transaction(name, newest(&self.container)?, &format!("skipped by {by}")),

@@ -533,7 +533,7 @@ fn packs_of_the_mount_that_commits_for_others_are_kept() {
         // It was killed between its part and the commit.
         let state = p.states.shown();
         let transaction = p.container.known_transaction("t").unwrap();
-        let delta = p.delta(session(&state).unwrap(), &entries(&state)).unwrap();
+        let delta = p.commits.delta(session(&state).unwrap(), &entries(&state)).unwrap();
         p.container.finish_peer(&transaction, p.joined.as_ref().unwrap().member().unwrap(), false, delta).unwrap();
     }
     let a = writer(&store);

@@ -5,6 +5,7 @@
 //! it joins the transaction with its first change, or when it is finished.
 
 use super::access::IodConnector;
+use super::commits::Commits;
 use super::peer::Peer;
 use super::state::State;
 use super::transaction::base_snapshot;
@@ -125,7 +126,7 @@ impl IodConnector {
                 }
                 // A session is a version: none is made where no peer can join.
                 transaction.check_place()?;
-                Arc::new(Self::first_session(&self.container, &mut self.container.snapshot(None)?)?)
+                Arc::new(Commits::first_session(&self.container, &mut self.container.snapshot(None)?)?)
             }
         };
         state.session = Some(session.clone());

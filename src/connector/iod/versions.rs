@@ -117,8 +117,8 @@ impl Versions for IodConnector {
     fn revert(&self, version: &VersionName) -> Result<Option<u64>> {
         let earlier = self.container.snapshot(number_of(&self.container, version)?)?;
         let mut state = self.states.next();
-        self.check_writable(&state)?;
-        self.commit_all(&mut state)?;
+        self.commits.check_writable(&state)?;
+        self.commits.commit_all(&mut state)?;
         let Some(session) = state.session.clone() else { return Ok(None) };
         let committed = self.container.revert(&mut state.snapshot, &session, &earlier)?;
         state.all_changed();
