@@ -19,8 +19,9 @@ impl ChunkReader {
         if d.format.changes_in_files(&self.env) {
             return Ok(true);
         }
+        let room = if len > self.env.chunk_files.capacity() { ", or more free space in $TMPDIR" } else { "" };
         let need = len.saturating_mul(4);
-        Err(Error::refused(libc::EFBIG, format!("chunks of {len} bytes need a --cache-size of {need}")))
+        Err(Error::refused(libc::EFBIG, format!("chunks of {len} bytes need a --cache-size of {need}{room}")))
     }
 
     /// A chunk of `d` without written elements. `covered`: all of them are written next.
