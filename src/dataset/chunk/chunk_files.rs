@@ -256,6 +256,11 @@ struct Entry(Mutex<Option<Result<Arc<ChunkFile>>>>);
 pub(crate) struct FilePlace(Arc<Entry>);
 
 impl FilePlace {
+    /// True if the chunk was decoded, or failed to.
+    pub(crate) fn is_made(&self) -> bool {
+        self.0.0.try_lock().is_some_and(|slot| slot.is_some())
+    }
+
     /// The chunk; calls `make` to decode it, unless another thread did or does, for which it waits.
     pub(crate) fn file(&self, make: impl FnOnce() -> Result<ChunkFile>) -> Result<Arc<ChunkFile>> {
         let mut slot = self.0.0.lock();

@@ -148,6 +148,7 @@ mod tests {
     use super::*;
     use crate::connector::Connector;
     use crate::connector::edit::Edit;
+    use crate::dataset::layout::Front;
     use crate::file::fault::{Fault, Plan};
     use std::time::{Duration, Instant};
 
@@ -289,6 +290,37 @@ mod tests {
             c.write(id, 5, &[9]).unwrap();
         });
         assert!(read[..5] == [7; 5] && read[5] == 9 && read[6..] == [7; LARGE - 6]);
+    }
+
+    /// Records of a log were inflated with the lock of readers.
+    #[test]
+    fn records_of_a_log_are_inflated_before_they_are_read() {
+        let c = writable(&Plan::new(0, 0, 0, Fault::Short));
+        let id = c.create_file(c.root(), b"d").unwrap();
+        let fact = br#"{"dtype": "u1", "shape": [1000000], "layout": "log", "profile": "deflate"}"#;
+        editor(&c).set_fact(id, "dataset", fact).unwrap();
+        c.write(id, 0, &[7; 1_000_000]).unwrap();
+        c.commit().unwrap();
+        c.environment().forget_decoded();
+        let (env, mut buf) = (c.environment(), vec![0; 1_000_000]);
+        let open = c.access().dataset(id).unwrap();
+        let d = &open.dataset.bytes;
+        assert!(d.layout.is_long_read(d, &env, 10, 10));
+        match d.layout.read_front(d, &env, 0, &mut buf).unwrap() {
+            Front::Deferred(work) => {
+                // Another reader waits for the same records, not for their lock.
+                assert!(matches!(d.layout.read_front(d, &env, 0, &mut [0; 10]).unwrap(), Front::Deferred(_)));
+                work();
+            }
+            Front::Read(n) => panic!("{n} bytes were read at once"),
+        }
+        assert!(!d.layout.is_long_read(d, &env, 10, 10));
+        assert!(matches!(d.layout.read_front(d, &env, 0, &mut buf).unwrap(), Front::Read(1_000_000)));
+        assert!(buf == vec![7; 1_000_000]);
+        // Caches that keep nothing: it is read at once.
+        c.set_cache_bytes(1000);
+        c.environment().forget_decoded();
+        assert!(matches!(d.layout.read_front(d, &env, 0, &mut buf).unwrap(), Front::Read(1_000_000)));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Parts of requests: of the caller's buffer, and of deflated data.
 
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::chunk::cache::Found;
-use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
-use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::cache::{Claim, Found, Loading, Reservation};
+use crate::dataset::chunk::chunk_files::{ChunkFile, FilePlace, StreamPlan};
+use crate::dataset::chunk::image::{DenseImage, Image};
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::environment::Environment;
 use crate::filter::{self, Params};
@@ -23,6 +23,16 @@ const GATED_MIN_BYTES: u64 = 4 << 20;
 pub(super) fn part_of<'b>(buf: &'b mut [u8], offset: u64, range: &Range<u64>) -> &'b mut [u8] {
     let at = |n: u64| usize::try_from(n.saturating_sub(offset)).unwrap_or(usize::MAX);
     buf.get_mut(at(range.start)..at(range.end)).unwrap_or_default()
+}
+
+/// The place of data that is inflated without a lock.
+pub(super) enum Claimed<'a> {
+    /// The caller inflates it.
+    Ours(Reservation<'a>),
+    /// Another thread does.
+    Loading(Loading<'a>),
+    /// In a temporary file, by the first caller.
+    File(FilePlace),
 }
 
 /// Deflated data of a log.
@@ -47,16 +57,60 @@ impl DeflatedData<'_> {
         self.size.saturating_add(self.size / 1000).saturating_add(64).min(self.stored)
     }
 
+    /// True if data of `size` bytes is inflated to a temporary file.
+    fn is_large(env: &Environment, size: u64) -> bool {
+        size > MEMORY_MIN_BYTES.max(env.cache.budget() / MEMORY_DIVISOR)
+    }
+
+    /// True if data that inflates to `size` bytes must be inflated first, and is kept then.
+    pub(super) fn is_long(env: &Environment, (key, size): (CacheKey, u64)) -> bool {
+        match DeflatedData::is_large(env, size) {
+            true => !env.chunk_files.place(key, size).is_made(),
+            false => size <= env.cache.budget() / 4 && !env.cache.contains(key),
+        }
+    }
+
+    /// Claims the place of data that inflates to `size` bytes, for a caller that inflates it;
+    /// `None`: the caches have it, or do not keep it.
+    pub(super) fn claim(env: &Environment, key: CacheKey, size: u64) -> Option<Claimed<'_>> {
+        if DeflatedData::is_large(env, size) {
+            return Some(env.chunk_files.place(key, size)).filter(|place| !place.is_made()).map(Claimed::File);
+        }
+        if size > env.cache.budget() / 4 {
+            return None;
+        }
+        match env.cache.claim(std::iter::once((key, size))).pop()? {
+            Claim::Ready(_) | Claim::OnDisk(_) => None,
+            Claim::Ours(reservation) => Some(Claimed::Ours(reservation)),
+            Claim::Loading(loading) => Some(Claimed::Loading(loading)),
+        }
+    }
+
+    /// The inflated data as an image for the chunk cache.
+    pub(super) fn image(&self, env: &Environment) -> Result<Image> {
+        self.inflated(env).map(DenseImage::boxed)
+    }
+
     /// Inflates data that is too large for the memory to a temporary file.
     fn inflated_to_file(&self, env: &Environment) -> Result<Arc<ChunkFile>> {
+        self.check_large(env)?;
+        env.chunk_files.get(self.key, self.size, || self.to_file(env))
+    }
+
+    /// Errors: no temporary file is large enough.
+    fn check_large(&self, env: &Environment) -> Result<()> {
         if self.size > STREAMED_MIN_BYTES.max(env.cache.budget()).min(env.chunk_files.capacity()) {
             let detail = format!("data of {0} bytes is too large for the caches: use a --cache-size of {0}", self.size);
             return Err(Error::limit("log", self.at, detail));
         }
-        env.chunk_files.get(self.key, self.size, || {
-            env.share_temporary_space(0);
-            ChunkFile::inflate(StreamPlan::DEFLATED, self.size, self.most(), &mut |at, buf| (self.read)(at, buf), self.at)
-        })
+        Ok(())
+    }
+
+    /// The inflated data in a new temporary file.
+    pub(super) fn to_file(&self, env: &Environment) -> Result<ChunkFile> {
+        self.check_large(env)?;
+        env.share_temporary_space(0);
+        ChunkFile::inflate(StreamPlan::DEFLATED, self.size, self.most(), &mut |at, buf| (self.read)(at, buf), self.at)
     }
 
     fn inflated(&self, env: &Environment) -> Result<Vec<u8>> {
@@ -85,13 +139,13 @@ impl DeflatedData<'_> {
             let part = from.checked_add(buf.len()).and_then(|end| bytes.get(from..end));
             part.map(|part| buf.copy_from_slice(part)).ok_or_else(|| (self.corrupt)("data that ends early".into()))
         };
-        if self.size > MEMORY_MIN_BYTES.max(env.cache.budget() / MEMORY_DIVISOR) {
+        if DeflatedData::is_large(env, self.size) {
             let ends_early = || (self.corrupt)("data that ends early".into());
             let end = within.checked_add(buf.len() as u64);
             end.filter(|end| *end <= self.size).ok_or_else(ends_early)?;
             return self.inflated_to_file(env)?.read(within, buf);
         }
-        match env.cache.get(self.key, self.size, || self.inflated(env).map(DenseImage::boxed))? {
+        match env.cache.get(self.key, self.size, || self.image(env))? {
             Found::Chunk(chunk) => {
                 env.cache.record_read(self.key, &chunk, buf.len() as u64);
                 copy(chunk.image().dense().unwrap_or_default(), buf)

@@ -14,9 +14,10 @@ use crate::dataset::environment::Environment;
 use crate::dataset::layout::chunked::DEFAULT_SPARSE;
 use crate::dataset::layout::log::anchor::{NAME, RecordAnchor};
 use crate::dataset::layout::log::definition;
-use crate::dataset::layout::log::piece::{DeflatedData, part_of};
+use crate::dataset::layout::log::piece::{Claimed, DeflatedData, part_of};
+use crate::dataset::layout::plain_reads::PlainReads;
 use crate::dataset::layout::traits::{
-    DatasetBytes, Definition, Description, Layout, Logged, Measure, Operation, Progress, Seek, StoredVolume, Written,
+    DatasetBytes, Deferred, Definition, Description, Front, Layout, Logged, Measure, Operation, Progress, Seek, StoredVolume, Written,
 };
 use crate::format::Context;
 use crate::format::log::record::NAME as STRUCTURE;
@@ -118,6 +119,9 @@ impl CreateLayout for Create {
     }
 }
 
+/// What supplies elements: pieces, and ranges that were not written.
+type Supplied = (Vec<(Range<u64>, Found)>, Vec<Range<u64>>);
+
 /// A dataset in a log of records.
 struct Recorded {
     log: Arc<RecordLog>,
@@ -153,17 +157,74 @@ impl Recorded {
         elements.start.saturating_mul(self.size())..elements.end.saturating_mul(self.size())
     }
 
-    /// Reads elements of a deflated record.
-    fn read_deflated(&self, data: &DatasetBytes, env: &Environment, at: &DeflatedAt, skip: u64, buf: &mut [u8]) -> Result<()> {
-        let size = at.elements.saturating_mul(self.size());
-        let corrupt = |detail: String| Error::corrupt(STRUCTURE, at.address, detail);
-        let read = |from: u64, buf: &mut [u8]| data.store.read_raw(at.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
+    /// Where the record in `at` is in the caches, and bytes that it inflates to.
+    fn record(&self, at: &DeflatedAt) -> (CacheKey, u64) {
         // An address is that of one record as long as the file is open: log datasets that are freed
         // are so with their cached records.
-        let key = CacheKey::Record { dataset: self.key, record: at.address.0 };
+        (CacheKey::Record { dataset: self.key, record: at.address.0 }, at.elements.saturating_mul(self.size()))
+    }
+
+    /// Calls `f` with the data of a deflated record.
+    fn with_deflated<T>(&self, data: &DatasetBytes, at: &DeflatedAt, f: impl FnOnce(&DeflatedData<'_>) -> T) -> T {
+        let (key, size) = self.record(at);
+        let corrupt = |detail: String| Error::corrupt(STRUCTURE, at.address, detail);
+        let read = |from: u64, buf: &mut [u8]| data.store.read_raw(at.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
+        f(&DeflatedData { key, size, stored: at.left, at: at.address, read: &read, corrupt: &corrupt })
+    }
+
+    /// Reads elements of a deflated record.
+    fn read_deflated(&self, data: &DatasetBytes, env: &Environment, at: &DeflatedAt, skip: u64, buf: &mut [u8]) -> Result<()> {
         let within = at.first.saturating_mul(self.size()).saturating_add(skip);
-        let (stored, address) = (at.left, at.address);
-        DeflatedData { key, size, stored, at: address, read: &read, corrupt: &corrupt }.copy_to(env, within, buf)
+        self.with_deflated(data, at, |deflated| deflated.copy_to(env, within, buf))
+    }
+
+    /// Inflates a deflated record into the caches, without a lock; `None`: they have it, or do not
+    /// keep it. A record whose space is freed meanwhile is not cached.
+    fn deferred<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, at: DeflatedAt) -> Option<Deferred<'a>> {
+        let (key, size) = self.record(&at);
+        Some(match DeflatedData::claim(env, key, size)? {
+            Claimed::Ours(reservation) => Box::new(move || drop(reservation.finish(self.with_deflated(data, &at, |d| d.image(env))))),
+            Claimed::Loading(loading) => Box::new(move || drop(loading.wait())),
+            Claimed::File(place) => Box::new(move || drop(place.file(|| self.with_deflated(data, &at, |d| d.to_file(env))))),
+        })
+    }
+
+    /// Copies what supplies the bytes of `buf`, which begins at byte `offset`: pieces, and ranges
+    /// that were not written.
+    fn copy(
+        &self,
+        (data, env, reads): (&DatasetBytes, &Environment, &PlainReads<'_>),
+        (pieces, gaps): Supplied,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let range = offset..offset.saturating_add(buf.len() as u64);
+        let cut = |elements: &Range<u64>| {
+            let bytes = self.bytes(elements);
+            bytes.start.max(range.start)..bytes.end.min(range.end)
+        };
+        for part in gaps.iter().map(cut) {
+            data.fill.fill(part.start, part_of(buf, offset, &part));
+        }
+        for (elements, found) in pieces {
+            let part = cut(&elements);
+            let skip = part.start.saturating_sub(self.bytes(&elements).start);
+            let target = part_of(buf, offset, &part);
+            match found {
+                Found::Staged(buffer, at) => {
+                    let from = usize::try_from(at.saturating_add(skip)).unwrap_or(usize::MAX);
+                    let bytes = from.checked_add(target.len()).and_then(|end| buffer.get(from..end));
+                    target.copy_from_slice(bytes.ok_or_else(|| Error::corrupt(STRUCTURE, data.store.superblock().root, "a short buffer"))?);
+                }
+                Found::Stored(address) => {
+                    let at = address.checked_add(skip).ok_or_else(|| Error::corrupt(STRUCTURE, address, "ends past 2^64"))?;
+                    reads.read(at, target)?;
+                }
+                Found::Beside(runs, offset) => runs.read(offset.saturating_add(skip), target)?,
+                Found::Deflated(at) => self.read_deflated(data, env, &at, skip, target)?,
+            }
+        }
+        Ok(())
     }
 
     /// Stages bytes from `offset`. The elements at both ends that are written in part keep the rest
@@ -216,33 +277,28 @@ impl Layout for Recorded {
 
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
         let range = offset..offset.saturating_add(buf.len() as u64);
-        let cut = |elements: &Range<u64>| {
-            let bytes = self.bytes(elements);
-            bytes.start.max(range.start)..bytes.end.min(range.end)
-        };
-        let (pieces, gaps) = self.log.suppliers(&self.member, self.elements(&range))?;
-        for part in gaps.iter().map(cut) {
-            data.fill.fill(part.start, part_of(buf, offset, &part));
+        let supplied = self.log.suppliers(&self.member, self.elements(&range))?;
+        self.copy((data, env, &PlainReads::new(&data.store, false)), supplied, offset, buf)
+    }
+
+    fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {
+        let range = offset..offset.saturating_add(buf.len() as u64);
+        let supplied = self.log.suppliers(&self.member, self.elements(&range))?;
+        let deflated = supplied.0.iter().filter_map(|(_, found)| if let Found::Deflated(at) = found { Some(**at) } else { None });
+        let work: Vec<Deferred<'a>> = deflated.filter_map(|at| self.deferred(data, env, at)).collect();
+        if !work.is_empty() {
+            return Ok(Front::Deferred(Box::new(move || work.into_iter().for_each(|work| work()))));
         }
-        for (elements, found) in pieces {
-            let part = cut(&elements);
-            let skip = part.start.saturating_sub(self.bytes(&elements).start);
-            let target = part_of(buf, offset, &part);
-            match found {
-                Found::Staged(buffer, at) => {
-                    let from = usize::try_from(at.saturating_add(skip)).unwrap_or(usize::MAX);
-                    let bytes = from.checked_add(target.len()).and_then(|end| buffer.get(from..end));
-                    target.copy_from_slice(bytes.ok_or_else(|| Error::corrupt(STRUCTURE, data.store.superblock().root, "a short buffer"))?);
-                }
-                Found::Stored(address) => {
-                    let at = address.checked_add(skip).ok_or_else(|| Error::corrupt(STRUCTURE, address, "ends past 2^64"))?;
-                    data.store.read_raw(at, target)?;
-                }
-                Found::Beside(runs, offset) => runs.read(offset.saturating_add(skip), target)?,
-                Found::Deflated(at) => self.read_deflated(data, env, &at, skip, target)?,
-            }
-        }
-        Ok(())
+        let reads = PlainReads::new(&data.store, true);
+        self.copy((data, env, &reads), supplied, offset, buf)?;
+        Ok(reads.deferred().map_or(Front::Read(buf.len()), Front::Deferred))
+    }
+
+    fn is_long_read(&self, _data: &DatasetBytes, env: &Environment, offset: u64, len: usize) -> bool {
+        let range = offset..offset.saturating_add(len as u64);
+        let supplied = self.log.suppliers(&self.member, self.elements(&range));
+        let is_long = |found: &Found| matches!(found, Found::Deflated(at) if DeflatedData::is_long(env, self.record(at)));
+        supplied.is_ok_and(|(pieces, _)| pieces.iter().any(|(_, found)| is_long(found)))
     }
 
     fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {

@@ -46,6 +46,7 @@ pub(super) enum Found {
 }
 
 /// A deflated record in the file.
+#[derive(Clone, Copy)]
 pub(super) struct DeflatedAt {
     pub(super) address: Address,
     /// Bytes of the log dataset from there on.
