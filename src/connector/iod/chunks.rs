@@ -13,7 +13,7 @@ use crate::dataset::chunk::cache::Found;
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
-use crate::dataset::chunk::reading::{self, ChunkFinder, ChunkLocation, FoundChunk};
+use crate::dataset::chunk::reading::{self, ChunkLocation, FoundChunk};
 use crate::iod::{Cell, Data};
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,7 +59,9 @@ impl ChunkReader {
         let chunks = ValueChunks { reader: self, state, d };
         let mut missing = Vec::new();
         for t in d.grid.pieces(range.start, len) {
-            match chunks.find(&t)? {
+            // Values in records need no request.
+            let Source::Cell(cell @ Cell { data: Data::Extent(_), .. }) = Source::of(state, &d.chunk_key(t.chunk))? else { continue };
+            match chunks.find_cell(&cell, &t)? {
                 FoundChunk::Cached { key, stored, .. } if !self.env.cache.contains(key) => missing.push(stored),
                 // The kernel reads packs ahead.
                 FoundChunk::Location(ChunkLocation::Direct(stored)) if u64::from(stored.extent.len) > FILLED_BYTES_MAX => {

@@ -255,5 +255,8 @@ fn encode_all<'a>(env: &Environment, chunks: &'a [DirtyChunk]) -> Vec<Result<(En
     if chunks.len() < 2 || chunks.iter().all(|chunk| chunk.dataset.pipeline.is_empty()) {
         return chunks.iter().map(encode).collect();
     }
-    env.pool.install(|| chunks.par_iter().map(encode).collect())
+    // Not those in files: they may wait for a permit, whose holder may wait for the pool.
+    let in_memory = |chunk: &'a DirtyChunk| FileImage::of(chunk.image.image()).is_none().then(|| encode(chunk));
+    let encoded: Vec<_> = env.pool.install(|| chunks.par_iter().map(in_memory).collect());
+    encoded.into_iter().zip(chunks).map(|(encoded, chunk)| encoded.unwrap_or_else(|| encode(chunk))).collect()
 }

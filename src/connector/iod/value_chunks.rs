@@ -59,7 +59,8 @@ impl<'a> ValueChunks<'a> {
         whole && d.pipeline.is_empty() && !d.knows_defined() && self.reader.container.is_at_hand(extent)
     }
 
-    fn find_cell(self, cell: &Cell, t: &ChunkPieces) -> Result<FoundChunk<'a, StoredValue, SharedImage>> {
+    /// Where the chunk in a cell is, of which `t` are pieces; fetches nothing.
+    pub fn find_cell(self, cell: &Cell, t: &ChunkPieces) -> Result<FoundChunk<'a, StoredValue, SharedImage>> {
         let (reader, d, mask) = (self.reader, self.d, cell.mask);
         let extent = match &cell.data {
             Data::Extent(extent) => *extent,
