@@ -58,6 +58,23 @@ pub struct Invalidate {
     pub guard: Option<PageGuard>,
 }
 
+impl Invalidate {
+    /// The same of a file system that is shown within another one: in its inode numbers, which
+    /// `number` returns for those that the kernel knows.
+    #[must_use]
+    pub fn outward(self, number: &dyn Fn(Ino) -> Option<Ino>) -> Invalidate {
+        let pages = |all: Vec<_>| all.into_iter().filter_map(|(ino, range)| Some((number(ino)?, range))).collect();
+        Invalidate {
+            pages: pages(self.pages),
+            pages_before_answer: pages(self.pages_before_answer),
+            grown: self.grown.into_iter().filter_map(|grown| Some(Grown { ino: number(grown.ino)?, ..grown })).collect(),
+            names: self.names.into_iter().filter_map(|(ino, name)| Some((number(ino)?, name))).collect(),
+            attributes: self.attributes.into_iter().filter_map(number).collect(),
+            guard: self.guard,
+        }
+    }
+}
+
 /// The result of an operation that changes something. The kernel must drop pages even after an
 /// error: a part may have been done.
 #[derive(Debug)]

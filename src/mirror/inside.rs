@@ -7,7 +7,7 @@ use super::mirror_fs::MirrorFs;
 use super::node::{Inner, Key, Node, What};
 use super::table::Wanted;
 use crate::base::locks::Mutex;
-use crate::fs::done::{Grown, Invalidate};
+use crate::fs::done::Invalidate;
 use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, ROOT};
 use crate::fs::{Done, KernelMemory, Operations, is_of_object};
 use std::ops::ControlFlow;
@@ -162,15 +162,7 @@ impl MirrorFs {
 
     /// What the kernel must drop, in the numbers of the mirror.
     pub(super) fn invalidate_outward(&self, container: &Container, inner: Invalidate) -> Invalidate {
-        let pages = |all: Vec<_>| all.into_iter().filter_map(|(ino, range)| Some((self.outward(container, ino)?, range))).collect();
-        Invalidate {
-            pages: pages(inner.pages),
-            pages_before_answer: pages(inner.pages_before_answer),
-            grown: inner.grown.into_iter().filter_map(|grown| Some(Grown { ino: self.outward(container, grown.ino)?, ..grown })).collect(),
-            names: inner.names.into_iter().filter_map(|(ino, name)| Some((self.outward(container, ino)?, name))).collect(),
-            attributes: inner.attributes.into_iter().filter_map(|ino| self.outward(container, ino)).collect(),
-            guard: inner.guard,
-        }
+        inner.outward(&|ino| self.outward(container, ino))
     }
 
     /// Changes something in the container of `node`, which is `Ino` there.

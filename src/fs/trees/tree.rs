@@ -5,7 +5,7 @@ use crate::base::locks::Mutex;
 use crate::base::waiting;
 use crate::fs::container::ContainerFs;
 use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino, ROOT};
-use crate::fs::{Grown, Invalidate, Operations};
+use crate::fs::{Invalidate, Operations};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -151,15 +151,8 @@ impl Tree {
     }
 
     /// What the kernel must drop, by its numbers.
-    pub fn invalidate(&self, mut invalidate: Invalidate) -> Invalidate {
+    pub fn invalidate(&self, invalidate: Invalidate) -> Invalidate {
         let numbers = self.numbers.lock();
-        for pages in [&mut invalidate.pages, &mut invalidate.pages_before_answer] {
-            *pages = std::mem::take(pages).into_iter().filter_map(|(ino, range)| Some((numbers.known(ino)?, range))).collect();
-        }
-        invalidate.grown =
-            invalidate.grown.into_iter().filter_map(|grown| Some(Grown { ino: numbers.known(grown.ino)?, ..grown })).collect();
-        invalidate.names = invalidate.names.into_iter().filter_map(|(ino, name)| Some((numbers.known(ino)?, name))).collect();
-        invalidate.attributes = invalidate.attributes.into_iter().filter_map(|ino| numbers.known(ino)).collect();
-        invalidate
+        invalidate.outward(&|ino| numbers.known(ino))
     }
 }
