@@ -79,15 +79,20 @@ impl<'a> PackWriter<'a> {
         PackWriter { objects, session, buffer: Vec::new(), pack: None, stored: Vec::new() }
     }
 
-    /// Adds bytes, fewer than 2^32.
+    /// Adds bytes, fewer than 2^32. Many of them are a pack of their own.
     pub fn add(&mut self, bytes: &[u8]) -> Result<Extent> {
+        if bytes.len() > PACK_BYTES {
+            // Not copied to the buffer.
+            let store = |objects: &Objects, session, pack| objects.put_pack(session, pack, bytes);
+            return self.add_alone(bytes.len() as u64, crc32c(bytes), &store);
+        }
         if self.buffer.len().saturating_add(bytes.len()) > PACK_BYTES {
             self.finish()?;
         }
         let pack = *self.pack.get_or_insert_with(|| self.session.next_pack.fetch_add(1, Ordering::AcqRel));
         let len = u32::try_from(bytes.len()).map_err(|_| Error::limit("pack", Address(pack.into()), "an extent of 4 GiB"))?;
         let offset = self.buffer.len() as u64;
-        if self.buffer.is_empty() && bytes.len() < PACK_BYTES {
+        if self.buffer.is_empty() {
             // Not copied when it grows; memory that is not used is not occupied.
             self.buffer = buffers::empty(PACK_BYTES, PACK_BYTES.saturating_mul(2));
             self.buffer.reserve(PACK_BYTES);
@@ -104,17 +109,22 @@ impl<'a> PackWriter<'a> {
             read(0, &mut bytes)?;
             return self.add(&bytes);
         }
-        self.finish()?;
-        let pack = self.session.next_pack.fetch_add(1, Ordering::AcqRel);
-        let short = u32::try_from(len).map_err(|_| Error::limit("pack", Address(pack.into()), "an extent of 4 GiB"))?;
         let mut sum = Crc32c::default();
         each_piece(len, &read, &mut |piece| {
             sum.add(piece);
             Ok(())
         })?;
+        self.add_alone(len, sum.finish(), &|objects, session, pack| objects.put_pack_from(session, pack, len, read))
+    }
+
+    /// Adds `len` bytes as a pack of their own, which `store` stores.
+    fn add_alone(&mut self, len: u64, checksum: u32, store: &dyn Fn(&Objects, u64, u32) -> Result<()>) -> Result<Extent> {
+        self.finish()?;
+        let (session, pack) = (self.session.number, self.session.next_pack.fetch_add(1, Ordering::AcqRel));
+        let len = u32::try_from(len).map_err(|_| Error::limit("pack", Address(pack.into()), "an extent of 4 GiB"))?;
         self.stored.push(pack);
-        self.objects.put_pack_from(self.session.number, pack, len, read)?;
-        Ok(Extent { session: self.session.number, pack, offset: 0, len: short, checksum: sum.finish() })
+        store(self.objects, session, pack)?;
+        Ok(Extent { session, pack, offset: 0, len, checksum })
     }
 
     /// Stores what was added.

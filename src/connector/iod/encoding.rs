@@ -15,12 +15,12 @@ type ReadStored<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Send + Sync + 'a;
 pub(super) enum Encoded<'a> {
     /// In memory.
     Memory(Cow<'a, [u8]>),
-    /// In a temporary file: so many.
+    /// In a temporary file: how many, and what reads them.
     File(u64, Box<ReadStored<'a>>),
 }
 
 impl<'a> Encoded<'a> {
-    /// All of them. Errors: there is no memory for them.
+    /// All stored bytes. Errors: there is no memory for them.
     pub fn into_memory(self) -> Result<Cow<'a, [u8]>> {
         let (len, read) = match self {
             Encoded::Memory(bytes) => return Ok(bytes),

@@ -21,9 +21,9 @@ use std::sync::Arc;
 /// The chunks of a dataset at a state, encoded or not.
 #[derive(Clone, Copy)]
 pub(super) struct ValueChunks<'a> {
-    /// Reads them.
+    /// Reads the chunks from packs.
     pub reader: &'a ChunkReader,
-    /// Has the values.
+    /// The state with the values.
     pub state: &'a State,
     /// The dataset at that state.
     pub d: &'a Dataset,
@@ -40,7 +40,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// That of the chunk `key`.
+    /// Where the bytes of the chunk `key` are.
     pub fn of(state: &State, key: &[u8]) -> Result<Source> {
         match state.changes.get(key).map(|c| &c.body) {
             Some(Body::Dirty(chunk)) => Ok(Source::Image(chunk.now())),

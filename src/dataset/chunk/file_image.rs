@@ -90,7 +90,7 @@ impl FileImage {
         FileImage(self.0.clone())
     }
 
-    /// The file.
+    /// The file with the chunk's bytes.
     pub(crate) fn file(&self) -> &DirtyFile {
         &self.0.file
     }

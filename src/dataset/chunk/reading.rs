@@ -42,9 +42,9 @@ pub(crate) enum ChunkLocation<Stored, Changed> {
 
 /// What finding one chunk gives.
 pub(crate) enum FoundChunk<'a, Stored, Changed> {
-    /// Its bytes.
+    /// The place of the chunk's bytes.
     Location(ChunkLocation<Stored, Changed>),
-    /// It is too large for memory.
+    /// The chunk is too large for memory: what decodes it to a file.
     File(DecodeToFile<'a>),
     /// The cache has the chunk, of so many decoded bytes, or takes it.
     Cached { key: CacheKey, len: u64, stored: Stored },
@@ -63,13 +63,13 @@ pub(crate) trait ChunkFinder<'a>: Copy {
     /// Geometry in bytes.
     fn grid(self) -> &'a ByteGrid;
 
-    /// Has the chunk cache.
+    /// The caches, bounds and threads.
     fn env(self) -> &'a Environment;
 
     /// Value of elements that were never written.
     fn fill(self) -> &'a FillPattern;
 
-    /// Those chunks of a batch that are in memory, as far as that shows before they are found.
+    /// The chunks of a batch that are in memory, as far as that shows before they are found.
     fn in_memory(self, batch: &[ChunkPieces]) -> Vec<Option<ChunkLocation<Self::Stored, Self::Changed>>>;
 
     /// Finds the chunk of which `t` are pieces; decodes nothing.

@@ -22,7 +22,7 @@ pub type SourcePart = ((u32, Address), Range<u64>);
 pub struct LongReads(RefCell<Vec<SourcePart>>);
 
 impl LongReads {
-    /// Those that were noted.
+    /// The parts that were noted.
     pub fn into_parts(self) -> Vec<SourcePart> {
         self.0.into_inner()
     }

@@ -27,11 +27,11 @@ pub(super) fn part_of<'b>(buf: &'b mut [u8], offset: u64, range: &Range<u64>) ->
 
 /// The place of data that is inflated without a lock.
 pub(super) enum Claimed<'a> {
-    /// The caller inflates it.
+    /// A place in the chunk cache: the caller inflates the data.
     Ours(Reservation<'a>),
-    /// Another thread does.
+    /// Another thread inflates the data.
     Loading(Loading<'a>),
-    /// In a temporary file, by the first caller.
+    /// A place for a temporary file: the first caller inflates the data.
     File(FilePlace),
 }
 
