@@ -237,6 +237,8 @@ pub trait Connector: Send + Sync {
     }
     /// Changes the memory for decoded chunks, bytes.
     fn set_cache_bytes(&self, _bytes: u64) {}
+    /// The mount ends: nothing that it shows is kept from being removed any more.
+    fn end_mount(&self) {}
     /// What the user of a mount should know of the container, in one line.
     fn warning(&self) -> Option<String> {
         None

@@ -525,6 +525,8 @@ impl Operations for ContainerFs {
 
     fn shutdown(&self) -> Result<(), CloseError> {
         if !self.mounted.changing {
+            // A thread may have the container as long as the process.
+            self.mounted.connector.end_mount();
             return Ok(());
         }
         let _names = self.namespace.lock_alone(&[]);

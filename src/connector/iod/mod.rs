@@ -155,6 +155,10 @@ impl Connector for IodConnector {
         ids::object(0)
     }
 
+    fn end_mount(&self) {
+        self.pins.release(self.joined.is_some());
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let [requests, received, sent] = self.container.store().counters();
         let version = self.states.shown().snapshot.version();

@@ -114,6 +114,19 @@ mod tests {
         assert_eq!(count(&store, keys::PINS), 0);
     }
 
+    /// A thread that had the container when the daemon of a read-only mount ended left its pin.
+    #[test]
+    fn the_pin_of_a_mount_that_ends_does_not_wait_for_threads_that_have_it() {
+        let store = empty();
+        let c = open(&store);
+        let id = c.create_dataset(c.root(), b"d", &spec("u1", &[4])).unwrap();
+        let content = c.content(id, crate::connector::Form::Main).unwrap();
+        c.pins.keep_renewed().unwrap();
+        assert_eq!(count(&store, keys::PINS), 1);
+        c.end_mount();
+        assert_eq!((count(&store, keys::PINS), content.size().unwrap()), (0, 4));
+    }
+
     /// A mount that runs for months overwrites a dataset: the packs of its old commits go.
     #[test]
     fn packs_of_a_running_session_are_collected() {
