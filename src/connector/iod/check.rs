@@ -18,6 +18,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::check::{Check, Checked, Finding, Findings, Problem, Progress};
 use crate::connector::space::SpaceUse;
 use crate::connector::{LinkTarget, ObjectKind, ObjectProperties};
+use crate::dataset::chunk::LARGE_DATA;
 use crate::format::message::times;
 use crate::format::object_header::kind;
 use crate::iod::{Cell, Data, check as engine, keys, merge};
@@ -29,8 +30,7 @@ use std::sync::Arc;
 /// The finding for an error at an object.
 fn of_error(object: Option<u64>, error: &Error) -> Finding {
     let (problem, structure, address) = match error {
-        // It may be sound, but too large for memory and temporary files.
-        Error::Limit { structure: structure @ "chunk", address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
+        Error::Limit { structure: structure @ LARGE_DATA, address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
         Error::Corrupt { structure, address, .. } | Error::Limit { structure, address, .. } => {
             (Problem::Damaged, Some(*structure), Some(*address))
         }

@@ -5,6 +5,7 @@ use super::dataset::Dataset;
 use super::image::{SharedImage, out_of_range};
 use crate::base::checksum::Crc32c;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::LARGE_DATA;
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
 use crate::dataset::chunk::gate::Permit;
 use crate::dataset::chunk::image::ChunkImage;
@@ -105,7 +106,7 @@ impl Dataset {
 
 fn refused(d: &Dataset, len: u64, need: u64) -> Error {
     let detail = format!("chunks of {len} bytes are too large for the caches: use a --cache-size of {need}");
-    Error::limit("chunk", Address(d.id), detail)
+    Error::limit(LARGE_DATA, Address(d.id), detail)
 }
 
 impl ChunkReader {

@@ -5,6 +5,7 @@ use super::decoding::chunk_key;
 use super::image::Body;
 use super::kind::root_entries;
 use super::tests::{bytes, empty, open, open_in, spec};
+use crate::connector::check::Problem;
 use crate::connector::edit::{Edit, NewReference};
 use crate::connector::{ChunksSpec, Connector, DatasetSpec, FilterSpec, Form, ObjectId, Part, Target};
 use crate::file::store::local::LocalStore;
@@ -175,6 +176,13 @@ fn large_chunks_without_filters_are_copied_and_their_checksums_verified() {
     assert!(read(&c, id, 0, 10).unwrap_err().to_string().contains("another checksum"));
 }
 
+/// The problems that a check of all elements finds, after a commit.
+fn problems(c: &IodConnector) -> Vec<Problem> {
+    Edit::commit(c).unwrap();
+    let checked = Connector::check(c).unwrap().check(true, &mut |_| {}).unwrap();
+    checked.findings.into_iter().map(|finding| finding.problem).collect()
+}
+
 #[test]
 fn chunks_past_the_limits_are_refused() {
     let c = open(&empty());
@@ -182,10 +190,12 @@ fn chunks_past_the_limits_are_refused() {
     let (id, _) = dataset(&c, 80 << 20, &[1, 1], &zlib(0, &zlib(80 << 20, b"")));
     let e = read(&c, id, 0, 10).unwrap_err().to_string();
     assert!(e.contains("--cache-size"), "{e}");
+    assert_eq!(problems(&c), [Problem::NotChecked]);
     // More stored bytes than any filter makes of a chunk.
     let c = open(&empty());
     let (id, _) = dataset(&c, 1000, &[1], &vec![1; 100_000]);
     assert!(read(&c, id, 0, 10).unwrap_err().to_string().contains("stored bytes"));
+    assert_eq!(problems(&c), [Problem::Damaged]);
 }
 
 /// Elements of chunks that are not stored cost nothing.

@@ -1,16 +1,17 @@
 //! Chunks that are changed in temporary files agree with arrays in memory.
 
 use super::access::IodConnector;
+use super::readers_tests::WaitingStore;
 use super::tests::{empty, errno, open, open_in, spec};
 use crate::base::locks::Mutex;
 use crate::connector::edit::{Edit, Elements};
 use crate::connector::{ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, ObjectId};
-use crate::file::store::ObjectStore;
 use crate::file::store::local::LocalStore;
 use crate::file::store::memory::MemoryStore;
-use std::io;
-use std::ops::Range;
+use crate::iod::keys;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// Bytes of a chunk: too large for the caches of these tests, which have 1 MiB.
 const LARGE: u64 = 65 << 20;
@@ -182,57 +183,29 @@ fn large_chunks_in_a_folder_are_packs_of_their_own() {
     assert_eq!(checked.findings, []);
 }
 
-/// A store that does something before it stores the next pack.
-struct Hooked(MemoryStore, Mutex<Option<Box<dyn FnOnce() + Send>>>);
-
-impl ObjectStore for Hooked {
-    fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
-        self.0.get(key, range)
-    }
-
-    fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
-        let hook = self.1.lock().take();
-        hook.into_iter().for_each(|hook| hook());
-        self.0.put(key, bytes)
-    }
-
-    fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
-        self.0.create(key, bytes)
-    }
-
-    fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
-        self.0.list_after(prefix, after)
-    }
-
-    fn head(&self, key: &str) -> io::Result<Option<u64>> {
-        self.0.head(key)
-    }
-
-    fn delete(&self, key: &str) -> io::Result<()> {
-        self.0.delete(key)
-    }
-}
-
 /// What is written while a chunk is stored beside writers is not in what was stored.
 #[test]
 fn writes_while_a_large_chunk_is_stored_are_kept() {
     for filter in [&[][..], &[1]] {
-        let memory = empty();
-        let store = Arc::new(Hooked(memory.clone(), Mutex::default()));
-        let c = open_in(store.clone(), None).unwrap();
+        let (store, (begun, began), (go, go_on)) = (empty(), channel(), channel());
+        let waiting = WaitingStore { store: store.clone(), at: ("put", keys::PACKS), begun, go_on: Mutex::new(Some(go_on)) };
+        let c = open_in(Arc::new(waiting), None).unwrap();
         let id = c.create_dataset(c.root(), b"d", &large(filter, LARGE)).unwrap();
         c.write(id, 5, b"before").unwrap();
         c.write(id, LARGE - 4, b"tail").unwrap();
-        let other = c.clone();
-        *store.1.lock() = Some(Box::new(move || other.write(id, 1_000_000, b"meanwhile").unwrap()));
-        c.values.store_ahead().unwrap();
-        assert!(store.1.lock().is_none(), "nothing was stored");
-        for c in [c.clone(), {
-            c.close().unwrap();
-            open(&memory)
-        }] {
-            assert_eq!((read(&c, id, 5, 6), read(&c, id, 1_000_000, 9)), (b"before".into(), b"meanwhile".into()));
-        }
+        std::thread::scope(|scope| {
+            let stored = scope.spawn(|| c.values.store_ahead());
+            began.recv_timeout(Duration::from_secs(60)).expect("the chunk is stored");
+            c.write(id, 1_000_000, b"meanwhile").unwrap();
+            go.send(()).unwrap();
+            stored.join().unwrap().unwrap();
+        });
+        let check = |c: &IodConnector| {
+            assert_eq!((read(c, id, 5, 6), read(c, id, 1_000_000, 9)), (b"before".into(), b"meanwhile".into()));
+        };
+        check(&c);
+        c.close().unwrap();
+        check(&open(&store));
     }
 }
 

@@ -19,18 +19,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// A store of which one request, for an object whose key begins with `at`, says that it begins,
-/// and waits until it may go on. Of packs it is a read, of records a creation.
-struct WaitingStore {
-    store: MemoryStore,
-    at: &'static str,
-    begun: Sender<()>,
-    go_on: Mutex<Option<Receiver<()>>>,
+/// A store of which one request says that it begins, and waits until it may go on.
+pub(super) struct WaitingStore {
+    pub store: MemoryStore,
+    /// The kind of request, and what the key of its object begins with.
+    pub at: (&'static str, &'static str),
+    pub begun: Sender<()>,
+    pub go_on: Mutex<Option<Receiver<()>>>,
 }
 
 impl WaitingStore {
-    fn wait(&self, key: &str) {
-        if key.starts_with(self.at)
+    fn wait(&self, request: &str, key: &str) {
+        if request == self.at.0
+            && key.starts_with(self.at.1)
             && let Some(go_on) = self.go_on.lock().take()
         {
             let _ = self.begun.send(());
@@ -41,18 +42,17 @@ impl WaitingStore {
 
 impl ObjectStore for WaitingStore {
     fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
-        if self.at == keys::PACKS {
-            self.wait(key);
-        }
+        self.wait("get", key);
         self.store.get(key, range)
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
+        self.wait("put", key);
         self.store.put(key, bytes)
     }
 
     fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
-        self.wait(key);
+        self.wait("create", key);
         self.store.create(key, bytes)
     }
 
@@ -93,7 +93,7 @@ fn a_reader_that_waits_for_the_store_leaves_writers_alone() {
     let id = strings(&c, &lines);
     c.close().unwrap();
     let ((begun, began), (go, go_on)) = (channel(), channel());
-    let waiting = Arc::new(WaitingStore { store, at: keys::PACKS, begun, go_on: Mutex::new(None) });
+    let waiting = Arc::new(WaitingStore { store, at: ("get", keys::PACKS), begun, go_on: Mutex::new(None) });
     let c = open_in(waiting.clone(), None).unwrap();
     *waiting.go_on.lock() = Some(go_on);
     std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ fn a_reader_that_waits_for_the_store_leaves_writers_alone() {
 fn readers_wait_for_no_commit() {
     let store = empty();
     let ((begun, began), (go, go_on)) = (channel(), channel());
-    let waiting = Arc::new(WaitingStore { store, at: keys::RECORDS, begun, go_on: Mutex::new(None) });
+    let waiting = Arc::new(WaitingStore { store, at: ("create", keys::RECORDS), begun, go_on: Mutex::new(None) });
     let c = open_in(waiting.clone(), None).unwrap();
     let id = c.create_dataset(c.root(), b"d", &spec("u1", &[100_000])).unwrap();
     let v = strings(&c, b"one\ntwo\n");

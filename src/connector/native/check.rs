@@ -9,6 +9,7 @@ use super::space::{Problem as SpaceProblem, Sum};
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectKind;
 use crate::connector::check::{Check, Checked, FINDINGS_MAX, Finding, Findings, Problem, Progress};
+use crate::dataset::chunk::LARGE_DATA;
 use crate::format::message::link::{Link, LinkTarget, TYPE_EXTERNAL};
 use crate::format::object_header::{self, flag, kind};
 use crate::meta::extent::Extent;
@@ -21,8 +22,7 @@ use std::sync::Arc;
 fn of_error(object: Option<Address>, error: &Error) -> Finding {
     let (problem, structure, address) = match error {
         Error::Corrupt { structure, address, is_past_end: true, .. } => (Problem::PastEnd, Some(*structure), Some(*address)),
-        // It may be sound, but too large for memory and temporary files.
-        Error::Limit { structure: structure @ "chunk", address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
+        Error::Limit { structure: structure @ LARGE_DATA, address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
         // No file that is known to be sound reaches a limit of metadata.
         Error::Corrupt { structure, address, .. } | Error::Limit { structure, address, .. } => {
             (Problem::Damaged, Some(*structure), Some(*address))
@@ -308,6 +308,12 @@ mod tests {
         let mut objects = Vec::new();
         let checked = Connector::check(&*c).unwrap().check(false, &mut |p| objects.push(p.objects)).ok()?;
         Some((checked, objects))
+    }
+
+    #[test]
+    fn what_is_too_large_for_the_caches_is_not_damaged() {
+        let problem = |structure| of_error(None, &Error::limit(structure, Address(8), "detail")).problem;
+        assert_eq!((problem(LARGE_DATA), problem("chunk")), (Problem::NotChecked, Problem::Damaged));
     }
 
     #[test]

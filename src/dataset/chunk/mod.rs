@@ -21,3 +21,7 @@ pub(crate) mod stored_size;
 pub(crate) mod temporary;
 
 pub(crate) use grid::ChunkGrid;
+
+/// Structure that errors name for a chunk or a record that may be sound, but is too large for the
+/// memory and the temporary files that there are.
+pub(crate) const LARGE_DATA: &str = "large data";

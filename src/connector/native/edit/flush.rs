@@ -248,7 +248,10 @@ impl WriteBack<'_> {
     /// Stores most dirty chunks before a commit, while other operations continue.
     pub(super) fn store_before_commit(&self) -> Result<()> {
         // Only one round: a file that changes again would be encoded for nothing.
-        self.store(self.connector.options.environment.dirty.choose_files(u64::MAX))?;
+        let env = &self.connector.options.environment;
+        if env.images.now().0 > 0 {
+            self.store(env.dirty.choose_files(u64::MAX))?;
+        }
         self.store_rounds()
     }
 

@@ -6,6 +6,7 @@
 use super::filtered_chunk::Filtered;
 use super::traits::{DecodeToFile, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, check_stored, encode_whole, refuse};
 use crate::base::{Address, Error, Result, limits};
+use crate::dataset::chunk::LARGE_DATA;
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::environment::Environment;
@@ -74,7 +75,7 @@ pub(super) fn open<'a>(format: &'a Filtered, reader: LargeReader<'a>) -> Result<
     }
     let refused = |need: u64| {
         let detail = format!("chunks of {bytes} bytes are too large for the caches: use a --cache-size of {need}");
-        Err(Error::limit("chunk", record.address, detail))
+        Err(Error::limit(LARGE_DATA, record.address, detail))
     };
     let Some(plan) = StreamPlan::of(&format.pipeline, record.filter_mask(), bytes) else {
         let (most, times) = if part == 2 { (INDIVISIBLE_CHUNK_MAX_BYTES, 2) } else { (env.whole_chunk_max(), 4) };

@@ -5,11 +5,11 @@ use super::storage::Chunked;
 use super::write::ChunkWriter;
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::cache::Found;
 use crate::dataset::chunk::defined::{ChunkSets, EachSet, STEP_CHUNKS, local_block};
 use crate::dataset::chunk::pieces::ByteGrid;
 use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
+use crate::dataset::chunk::{ChunkGrid, LARGE_DATA};
 use crate::dataset::environment::Environment;
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
@@ -75,7 +75,7 @@ impl ChunkSets for Sets<'_> {
         let Sets { present: Present { chunked: c, store, .. }, env } = self;
         let (key, scaled) = (c.key(number), c.grid.scaled(number));
         if c.grid.chunk_bytes() > env.whole_chunk_max() {
-            return Err(Error::limit("chunk", Address::UNDEF, "sparse chunks of this size need a larger --cache-size"));
+            return Err(Error::limit(LARGE_DATA, Address::UNDEF, "sparse chunks of this size need a larger --cache-size"));
         }
         if let Some(chunk) = env.dirty.get(key) {
             return Ok(chunk.image().defined().cloned());

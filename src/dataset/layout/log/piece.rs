@@ -1,6 +1,7 @@
 //! Parts of requests: of the caller's buffer, and of deflated data.
 
 use crate::base::{Address, Error, Result, limits};
+use crate::dataset::chunk::LARGE_DATA;
 use crate::dataset::chunk::cache::{Claim, Found, Loading, Reservation};
 use crate::dataset::chunk::chunk_files::{ChunkFile, FilePlace, StreamPlan};
 use crate::dataset::chunk::image::{DenseImage, Image};
@@ -101,7 +102,7 @@ impl DeflatedData<'_> {
     fn check_large(&self, env: &Environment) -> Result<()> {
         if self.size > STREAMED_MIN_BYTES.max(env.cache.budget()).min(env.chunk_files.capacity()) {
             let detail = format!("data of {0} bytes is too large for the caches: use a --cache-size of {0}", self.size);
-            return Err(Error::limit("log", self.at, detail));
+            return Err(Error::limit(LARGE_DATA, self.at, detail));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::image::{Geometry, SparseImage};
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::LARGE_DATA;
 use crate::dataset::chunk::format::traits::{Large, LargeReader, check_stored};
 use crate::dataset::chunk::source::ChunkSource;
 use crate::format::Writer;
@@ -155,7 +156,7 @@ pub(super) fn check_large<'a>(geometry: &Geometry, reader: &LargeReader<'a>) -> 
     let bytes = geometry.bytes();
     if bytes > reader.env.whole_chunk_max() {
         let detail = format!("sparse chunks of {bytes} bytes need a larger --cache-size");
-        return Err(Error::limit("chunk", reader.record.address, detail));
+        return Err(Error::limit(LARGE_DATA, reader.record.address, detail));
     }
     Ok(None)
 }
