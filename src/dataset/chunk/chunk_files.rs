@@ -256,9 +256,9 @@ struct Entry(Mutex<Option<Result<Arc<ChunkFile>>>>);
 pub(crate) struct FilePlace(Arc<Entry>);
 
 impl FilePlace {
-    /// True if the chunk was decoded, or failed to.
-    pub(crate) fn is_made(&self) -> bool {
-        self.0.0.try_lock().is_some_and(|slot| slot.is_some())
+    /// The chunk, or why it cannot be decoded, if a thread found that before.
+    pub(crate) fn made(&self) -> Option<Result<Arc<ChunkFile>>> {
+        self.0.0.try_lock()?.clone()
     }
 
     /// The chunk; calls `make` to decode it, unless another thread did or does, for which it waits.

@@ -3,6 +3,7 @@
 use super::dirty_file::DirtyFile;
 use super::image::{ChunkImage, Image};
 use crate::base::io_pieces::pieces;
+use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::locks::Mutex;
 use crate::base::{Error, Result};
 use crate::dataset::fill::FillPattern;
@@ -160,10 +161,11 @@ impl ChunkImage for FileImage {
 
     fn fill(&mut self, range: Range<u64>, fill: &FillPattern) {
         let range = range.start..range.end.min(self.file().len());
+        let mut piece = vec![0; IO_PIECE_BYTES];
         for (at, len) in pieces(range.clone()) {
-            let mut piece = vec![0; len];
-            fill.fill(at, &mut piece);
-            if self.done(self.file().write(at, &piece)).is_none() {
+            let part = piece.get_mut(..len).unwrap_or_default();
+            fill.fill(at, part);
+            if self.done(self.file().write(at, part)).is_none() {
                 return;
             }
         }

@@ -72,7 +72,8 @@ pub(crate) trait ChunkFinder<'a>: Copy {
     /// The chunks of a batch that are in memory, as far as that shows before they are found.
     fn in_memory(self, batch: &[ChunkPieces]) -> Vec<Option<ChunkLocation<Self::Stored, Self::Changed>>>;
 
-    /// Finds the chunk of which `t` are pieces; decodes nothing.
+    /// Finds the chunk of which `t` are pieces. Decodes it only if it is a few bytes that the index
+    /// has itself.
     fn find(self, t: &ChunkPieces) -> Result<FoundChunk<'a, Self::Stored, Self::Changed>>;
 
     /// Reads and decodes claimed chunks, several at once. Waits for no chunk that another thread

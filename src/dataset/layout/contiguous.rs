@@ -3,6 +3,7 @@
 use super::parts::Parts;
 use super::plain_reads::{PlainReads, is_on_disk};
 use super::traits::{BackgroundTurn, DatasetBytes, Description, Front, Layout, Operation, Progress, Seek, StoredVolume, Written};
+use crate::base::io_pieces::pieces;
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
@@ -90,14 +91,11 @@ impl Contiguous {
 
 /// Writes the fill value to `range` of the block at `address`.
 fn fill(op: &Operation<'_>, address: Address, range: Range<u64>) -> Result<()> {
-    let mut at = range.start;
     let mut piece = vec![0u8; IO_PIECE_BYTES];
-    while at < range.end {
-        let n = usize::try_from(range.end.saturating_sub(at)).unwrap_or(IO_PIECE_BYTES).min(IO_PIECE_BYTES);
+    for (at, n) in pieces(range) {
         let part = piece.get_mut(..n).unwrap_or_default();
         op.data.fill.fill(at, part);
         op.data.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
-        at = at.saturating_add(n as u64);
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::base::Error;
 use crate::connector::edit::{Allocate, Edit};
 use crate::connector::{Form, ObjectId};
 use crate::dataset::environment::Environment;
+use crate::dataset::layout::Front;
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
 
 /// `whole`: largest chunk that is in memory for a moment.
 fn open_with(file: &Arc<GrowingFile>, whole: u64) -> Arc<NativeConnector> {
-    let mut environment = Environment::new(256 << 10, 64 << 20, 2).unwrap();
+    let mut environment = Environment::new(256 << 10, 128 << 20, 2).unwrap();
     (environment.changed_chunk_min, environment.whole_chunk_min) = (64 << 10, whole);
     NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options_in(environment)).unwrap()
 }
@@ -151,6 +152,26 @@ fn an_operation_that_fails_is_rolled_back() {
         fail(&|change| change.data().set_size(id, Form::Main, 40_000 * 12));
         fail(&|change| change.data().set_size(id, Form::Main, 90_000 * 12));
     }
+}
+
+/// Each read of such a chunk was made five times, the last time with the lock.
+#[test]
+fn a_large_chunk_that_was_decoded_is_read_at_once() {
+    const LARGE: u64 = 66 << 20;
+    let c = open(&empty());
+    let id = dataset(&c, &format!(r#"{{"dtype": "u1", "shape": [{LARGE}], "chunks": [{LARGE}], "filters": ["deflate 1"]}}"#));
+    c.write(id, LARGE - 3, b"end").unwrap();
+    c.commit().unwrap();
+    c.environment().forget_decoded();
+    let (env, mut buf) = (c.environment(), [0; 4]);
+    let open = c.access().dataset(id).unwrap();
+    let d = &open.dataset.bytes;
+    match d.layout.read_front(d, &env, LARGE - 4, &mut buf).unwrap() {
+        Front::Deferred(work) => work(),
+        Front::Read(n) => panic!("{n} bytes were read at once"),
+    }
+    assert!(matches!(d.layout.read_front(d, &env, LARGE - 4, &mut buf).unwrap(), Front::Read(4)));
+    assert_eq!(&buf, b"\0end");
 }
 
 #[test]

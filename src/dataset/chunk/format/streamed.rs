@@ -4,14 +4,15 @@
 //! memory.
 
 use super::filtered_chunk::Filtered;
-use super::traits::{DecodeToFile, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, check_stored, encode_whole, refuse};
+use super::traits::{Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, check_stored, encode_whole, refuse};
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::LARGE_DATA;
-use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
+use crate::dataset::chunk::chunk_files::{ChunkFile, FilePlace, StreamPlan};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::filter::FilterError;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Chunks up to this size are decoded in memory whatever the cache size, bytes.
@@ -86,12 +87,20 @@ pub(super) fn open<'a>(format: &'a Filtered, reader: LargeReader<'a>) -> Result<
             return Ok(None);
         }
         let place = env.chunk_files.place(key, bytes);
-        return Ok(Some(Large::File(Box::new(move || place.file(|| decode_to_file(format, reader))))));
+        return Ok(Some(in_file(place, move || decode_to_file(format, reader))));
     };
     if bytes > STREAMED_CHUNK_MIN_BYTES.max(budget) || bytes > env.chunk_files.capacity() {
         return refused(bytes);
     }
-    Ok(Some(Large::File(inflate(format, reader, plan)?)))
+    inflate(format, reader, plan).map(Some)
+}
+
+/// The chunk at `place`, which `make` decodes if no thread did.
+fn in_file<'a>(place: FilePlace, make: impl FnOnce() -> Result<ChunkFile> + Send + 'a) -> Large<'a> {
+    match place.made() {
+        Some(Ok(file)) => Large::Made(file),
+        _ => Large::File(Box::new(move || place.file(make))),
+    }
 }
 
 /// Decodes a chunk in memory and writes it to a temporary file, so that later rows need not decode
@@ -107,7 +116,7 @@ fn decode_to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<ChunkFil
 }
 
 /// Inflates a stored chunk into a temporary file that its readers share.
-fn inflate<'a>(format: &'a Filtered, reader: LargeReader<'a>, plan: StreamPlan) -> Result<DecodeToFile<'a>> {
+fn inflate<'a>(format: &'a Filtered, reader: LargeReader<'a>, plan: StreamPlan) -> Result<Large<'a>> {
     let LargeReader { env, source, key, record, .. } = reader;
     let bytes = format.chunk_bytes;
     check_stored(source, bytes, record, record.size)?;
@@ -118,7 +127,7 @@ fn inflate<'a>(format: &'a Filtered, reader: LargeReader<'a>, plan: StreamPlan) 
         let mut read = |from: u64, buf: &mut [u8]| source.read(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
         ChunkFile::inflate(plan, bytes, record.size, &mut read, record.address)
     };
-    Ok(Box::new(move || place.file(make)))
+    Ok(in_file(place, make))
 }
 
 /// Decodes a stored chunk into a new temporary file, to be changed there.
@@ -127,15 +136,14 @@ pub(super) fn to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<Dirt
     let len = format.chunk_bytes;
     env.share_temporary_space(len);
     let large = match StreamPlan::of(&format.pipeline, record.filter_mask(), len) {
-        Some(plan) => Some(Large::File(inflate(format, reader, plan)?)),
+        Some(plan) => Some(inflate(format, reader, plan)?),
         None => open(format, reader)?,
     };
     let zeros = FillPattern::zero();
+    let copied = |chunk: Arc<ChunkFile>| DirtyFile::filled(len, &zeros, len, &mut |at, buf| chunk.read(at, buf));
     match large {
-        Some(Large::File(decode)) => {
-            let chunk = decode()?;
-            DirtyFile::filled(len, &zeros, len, &mut |at, buf| chunk.read(at, buf))
-        }
+        Some(Large::Made(chunk)) => copied(chunk),
+        Some(Large::File(decode)) => copied(decode()?),
         Some(Large::Direct(record)) => {
             DirtyFile::filled(len, &zeros, len, &mut |at, buf| source.read(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf))
         }

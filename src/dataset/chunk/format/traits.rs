@@ -31,6 +31,8 @@ pub(crate) type DecodeToFile<'a> = Box<dyn FnOnce() -> Result<Arc<ChunkFile>> + 
 pub(crate) enum Large<'a> {
     /// The elements are unfiltered in the container file.
     Direct(ChunkRecord),
+    /// The elements are in a temporary file.
+    Made(Arc<ChunkFile>),
     /// The elements belong in a temporary file, whose place in the cache of such files is taken.
     File(DecodeToFile<'a>),
 }

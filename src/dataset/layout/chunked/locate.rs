@@ -110,6 +110,7 @@ impl<'a> ChunkFinder<'a> for FileChunks<'a> {
         }
         Ok(match c.format.open_large(LargeReader { env, source: store, key, record, is_edge })? {
             Some(Large::Direct(record)) => direct(record),
+            Some(Large::Made(file)) => FoundChunk::Location(ChunkLocation::ChunkFile(file)),
             Some(Large::File(decode)) => FoundChunk::File(decode),
             None => cached,
         })

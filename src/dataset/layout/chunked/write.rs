@@ -6,6 +6,7 @@
 
 use super::storage::Chunked;
 use crate::base::element_set::ElementSet;
+use crate::base::io_pieces::{each_piece, pieces};
 use crate::base::limits::{self, IO_PIECE_BYTES};
 use crate::base::zeros::is_zero;
 use crate::base::{Address, Error, Result};
@@ -200,13 +201,10 @@ impl ChunkWriter<'_> {
         let parts = if self.fill.is_zero() { self.store.written_in(address, size)? } else { std::iter::once(0..size).collect() };
         let mut piece = vec![0u8; IO_PIECE_BYTES.min(usize::try_from(size).unwrap_or(IO_PIECE_BYTES))];
         for part in parts {
-            let mut at = part.start;
-            while at < part.end {
-                let n = usize::try_from(part.end.saturating_sub(at)).unwrap_or(IO_PIECE_BYTES).min(piece.len());
+            for (at, n) in pieces(part) {
                 let bytes = piece.get_mut(..n).unwrap_or_default();
                 self.fill.fill(at, bytes);
                 self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), bytes)?;
-                at = at.saturating_add(n as u64);
             }
         }
         Ok(())
@@ -389,15 +387,12 @@ impl ChunkWriter<'_> {
         read: &dyn Fn(u64, &mut [u8]) -> Result<()>,
     ) -> Result<bool> {
         let address = self.store.allocate(size, SpaceKind::Raw)?;
-        let mut piece = vec![0u8; IO_PIECE_BYTES];
         let mut at = 0u64;
-        while at < size {
-            let n = usize::try_from(size.saturating_sub(at)).unwrap_or(IO_PIECE_BYTES).min(IO_PIECE_BYTES);
-            let part = piece.get_mut(..n).unwrap_or_default();
-            read(at, part)?;
-            self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
-            at = at.saturating_add(n as u64);
-        }
+        each_piece(size, read, &mut |piece| {
+            self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), piece)?;
+            at = at.saturating_add(piece.len() as u64);
+            Ok(())
+        })?;
         self.update_index(layout, scaled, ChunkRecord { address, size, form })
     }
 

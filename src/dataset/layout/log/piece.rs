@@ -66,7 +66,7 @@ impl DeflatedData<'_> {
     /// True if data that inflates to `size` bytes must be inflated first, and is kept then.
     pub(super) fn is_long(env: &Environment, (key, size): (CacheKey, u64)) -> bool {
         match DeflatedData::is_large(env, size) {
-            true => !env.chunk_files.place(key, size).is_made(),
+            true => env.chunk_files.place(key, size).made().is_none(),
             false => size <= env.cache.budget() / 4 && !env.cache.contains(key),
         }
     }
@@ -75,7 +75,7 @@ impl DeflatedData<'_> {
     /// `None`: the caches have it, or do not keep it.
     pub(super) fn claim(env: &Environment, key: CacheKey, size: u64) -> Option<Claimed<'_>> {
         if DeflatedData::is_large(env, size) {
-            return Some(env.chunk_files.place(key, size)).filter(|place| !place.is_made()).map(Claimed::File);
+            return Some(env.chunk_files.place(key, size)).filter(|place| place.made().is_none()).map(Claimed::File);
         }
         if size > env.cache.budget() / 4 {
             return None;
