@@ -47,11 +47,16 @@ impl Stored {
 }
 
 impl Stored {
+    /// True if the value in `extent` is a chunk that is decoded to a temporary file.
+    fn is_large(&self, connector: &IodConnector, extent: &Extent) -> bool {
+        self.dataset.as_ref().is_some_and(|d| connector.chunks.is_large(d, extent.len.into()))
+    }
+
     /// Reads and checks the value in `extent`; returns the bytes of elements that it decoded.
     fn read(&self, connector: &IodConnector, extent: &Extent) -> Result<u64> {
         if let Some(d) = &self.dataset {
             let (chunks, len) = (&connector.chunks, d.decoded_len(extent.len.into()));
-            if chunks.is_large(d, extent.len.into()) {
+            if self.is_large(connector, extent) {
                 return chunks.decoded_file(d, extent, self.mask).map(|_| len);
             }
             connector.chunks.check_whole(d, extent.len.into())?;
@@ -96,6 +101,9 @@ impl Pending {
                 Ok(()) => {}
             }
         }
+        // Large chunks are decoded to temporary files, one after the other.
+        let (large, whole): (Vec<_>, Vec<_>) = whole.into_iter().partition(|(extent, stored)| stored.is_large(connector, extent));
+        done.extend(large.iter().map(|(extent, stored)| (stored.id, stored.read(connector, extent))));
         done.extend(each_group(grouped(whole, |(extent, _)| *extent), &|group| read(connector, &group)));
         // The order of threads is of no matter.
         done.sort_by_key(|(id, _)| *id);

@@ -1,6 +1,7 @@
 //! Chunks that are changed in temporary files agree with arrays in memory.
 
 use super::access::IodConnector;
+use super::check_tests::{checked, details};
 use super::readers_tests::WaitingStore;
 use super::tests::{empty, errno, open, open_in, spec};
 use crate::base::locks::Mutex;
@@ -207,6 +208,18 @@ fn writes_while_a_large_chunk_is_stored_are_kept() {
         c.close().unwrap();
         check(&open(&store));
     }
+}
+
+/// Those of one request were taken for chunks that are decoded in memory.
+#[test]
+fn large_chunks_near_each_other_are_checked() {
+    let store = empty();
+    let c = open(&store);
+    let id = c.create_dataset(c.root(), b"d", &large(&[1], 2 * LARGE)).unwrap();
+    [7, LARGE + 7].iter().for_each(|at| c.write(id, *at, b"some").unwrap());
+    c.close().unwrap();
+    let checked = checked(&store, true).unwrap();
+    assert_eq!((details(&checked), checked.decoded), (Vec::new(), 2 * LARGE));
 }
 
 /// Filters that need a chunk as a whole in memory.
