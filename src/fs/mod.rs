@@ -9,6 +9,7 @@ mod cut_names;
 mod defined_facts;
 pub mod done;
 mod edit;
+pub mod embedding;
 mod errno;
 mod long_facts;
 pub mod memory;

@@ -1,6 +1,7 @@
 //! Opens a container and builds its file system.
 
 use super::container::ContainerFs;
+use super::embedding::Embedding;
 pub use super::errno::errno;
 use super::operations::Operations;
 use super::spec::MountSpec;
@@ -261,7 +262,7 @@ pub fn show(container: OpenContainer, spec: MountSpec) -> Result<Arc<dyn Operati
     let (group, prefix) = subtree(&*container.connector, &spec)?;
     let has_trees = spec.trees && container.connector.transactions().is_some();
     let shown = ContainerFs::of_container(container, group, prefix, spec);
-    Ok(if has_trees { Arc::new(TreesFs::new(shown)) } else { Arc::new(shown) })
+    Ok(if has_trees { Arc::new(Embedding(TreesFs::new(shown))) } else { Arc::new(shown) })
 }
 
 /// Creates an empty container at `path`.

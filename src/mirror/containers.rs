@@ -86,7 +86,7 @@ pub struct Located {
 /// A container in use by a request: it is not closed meanwhile.
 pub struct InUse<'a> {
     containers: &'a Containers,
-    container: &'a Container,
+    container: Arc<Container>,
     /// The open container.
     pub open: Arc<Open>,
     /// The use keeps it from being idle.
@@ -210,26 +210,26 @@ impl Containers {
     }
 
     /// The container, if it is open in `generation`. Such a use does not keep it from being idle.
-    pub fn if_open<'a>(&'a self, container: &'a Container, generation: Option<u64>) -> Option<InUse<'a>> {
+    pub fn if_open(&self, container: &Arc<Container>, generation: Option<u64>) -> Option<InUse<'_>> {
         let state = container.open.lock();
         let open = state.as_ref().filter(|open| generation.is_none_or(|g| g == open.generation))?.clone();
         open.requests.fetch_add(1, Ordering::AcqRel);
-        Some(InUse { containers: self, container, open, counts: false })
+        Some(InUse { containers: self, container: container.clone(), open, counts: false })
     }
 
     /// The container, opened if it is not open, or not for `writing`. `locate` finds its file;
     /// `moved` opens again what is open in an earlier opening, before anything is changed.
-    pub fn enter<'a>(
-        &'a self,
-        container: &'a Arc<Container>,
+    pub fn enter(
+        &self,
+        container: &Arc<Container>,
         writing: bool,
         locate: impl FnOnce() -> FsResult<Located>,
         moved: impl FnOnce(&Open),
-    ) -> FsResult<InUse<'a>> {
+    ) -> FsResult<InUse<'_>> {
         let mut state = waiting::take(|| container.open.try_lock(), || container.open.lock());
         if let Some(open) = state.as_ref().filter(|open| open.writable || !writing) {
             open.requests.fetch_add(1, Ordering::AcqRel);
-            return Ok(InUse { containers: self, container, open: open.clone(), counts: true });
+            return Ok(InUse { containers: self, container: container.clone(), open: open.clone(), counts: true });
         }
         if self.ended.load(Ordering::Acquire) {
             return Err(Errno(libc::ESHUTDOWN));
@@ -247,7 +247,7 @@ impl Containers {
         self.open.lock().insert(container.number, container.clone());
         slot.into_iter().for_each(Slot::keep);
         container.used.store(self.now(), Ordering::Relaxed);
-        Ok(InUse { containers: self, container, open: opened, counts: true })
+        Ok(InUse { containers: self, container: container.clone(), open: opened, counts: true })
     }
 
     fn opened(&self, container: &Container, writable: bool, located: &Located) -> FsResult<Arc<Open>> {

@@ -47,6 +47,13 @@ pub struct OpenHandle {
     pub what: What,
 }
 
+impl OpenHandle {
+    /// The file of the host that is open. Errors: `EBADF`.
+    pub fn file(&self) -> FsResult<&File> {
+        if let What::File(file) = &self.what { Ok(file) } else { Err(Errno(libc::EBADF)) }
+    }
+}
+
 /// See the module's description.
 pub struct Handles {
     open: RwLock<HashMap<u64, Arc<OpenHandle>>>,

@@ -1,18 +1,16 @@
-//! Files in containers: their numbers in the mirror and in the container, and the answers of the
-//! container's own file system, translated.
+//! Numbers and handles of files in containers: those in the mirror, and those in the container as
+//! it is open now.
 
 use super::containers::{Container, InUse, Located, Open};
 use super::handles::{OpenHandle, What as OpenWhat};
 use super::mirror_fs::MirrorFs;
 use super::node::{Inner, Key, Node, What};
 use super::table::Wanted;
-use crate::base::locks::Mutex;
-use crate::fs::done::Invalidate;
-use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, ROOT};
-use crate::fs::{Done, KernelMemory, Operations, is_of_object};
+use crate::fs::types::{Attr, Errno, FsResult, Handle, Ino, ROOT};
+use crate::fs::{KernelMemory, is_of_object};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());
 const BREAK: ControlFlow<()> = ControlFlow::Break(());
@@ -34,7 +32,7 @@ impl MirrorFs {
     }
 
     /// The container that `node` is in, open, and the number of `node` in it.
-    pub(super) fn enter<'a>(&'a self, node: &'a Arc<Node>, writing: bool) -> FsResult<(InUse<'a>, Ino)> {
+    pub(super) fn enter(&self, node: &Arc<Node>, writing: bool) -> FsResult<(InUse<'_>, Ino)> {
         let container = node.what.container().ok_or(Errno(libc::EINVAL))?;
         let entered =
             self.containers.enter(container, writing && self.changing, || self.locate(node), |open| self.take_over(container, open));
@@ -72,7 +70,7 @@ impl MirrorFs {
 
     /// The number of `node` in the container as it is open now: found again by name if it was
     /// opened again.
-    fn inner(&self, open: &Open, node: &Arc<Node>) -> FsResult<Ino> {
+    pub(super) fn inner(&self, open: &Open, node: &Arc<Node>) -> FsResult<Ino> {
         let mut outdated = Vec::new();
         let mut at = node.clone();
         let mut ino = loop {
@@ -110,7 +108,7 @@ impl MirrorFs {
 
     /// The node of `attr`, which the container counted as looked up, with one more reference of the
     /// kernel. Returns whether the mirror keeps that count: it has one for each node.
-    fn enter_inside(&self, open: &Open, parent: &Arc<Node>, name: &[u8], attr: &Attr) -> FsResult<(Arc<Node>, bool)> {
+    pub(super) fn enter_inside(&self, open: &Open, parent: &Arc<Node>, name: &[u8], attr: &Attr) -> FsResult<(Arc<Node>, bool)> {
         let container = parent.what.container().ok_or(Errno(libc::EINVAL))?;
         let what = What::Inside(container.clone(), attr.kind);
         let wanted = Wanted { key: Key::Inside(container.number, attr.ino), salt: container.identity, what, parent, name };
@@ -123,15 +121,6 @@ impl MirrorFs {
         }
         drop(inner);
         Ok((node, kept))
-    }
-
-    /// The answer `entry` of the container to a look-up of `name` in `parent`.
-    pub(super) fn entry_outward(&self, open: &Open, parent: &Arc<Node>, name: &[u8], entry: Entry) -> FsResult<Entry> {
-        let (node, kept) = self.enter_inside(open, parent, name, &entry.attr)?;
-        if !kept {
-            open.operations.forget(entry.attr.ino, 1);
-        }
-        Ok(Entry { attr: Attr { ino: node.ino, ..entry.attr }, ..entry })
     }
 
     /// The node of `name` in `parent`, which is `ino` in the container, if the kernel knows it.
@@ -152,40 +141,12 @@ impl MirrorFs {
     }
 
     /// The number in the mirror of what the container knows as `inner`.
-    fn outward(&self, container: &Container, inner: Ino) -> Option<Ino> {
+    pub(super) fn outward(&self, container: &Container, inner: Ino) -> Option<Ino> {
         let key = match inner {
             ROOT => Key::Host { identity: container.identity, original: false, container: true },
             _ => Key::Inside(container.number, inner),
         };
         Some(self.nodes.find(key)?.ino)
-    }
-
-    /// What the kernel must drop, in the numbers of the mirror.
-    pub(super) fn invalidate_outward(&self, container: &Container, inner: Invalidate) -> Invalidate {
-        inner.outward(&|ino| self.outward(container, ino))
-    }
-
-    /// Changes something in the container of `node`, which is `Ino` there.
-    pub(super) fn change_inside<T>(&self, node: &Arc<Node>, f: impl FnOnce(&Open, Ino) -> Done<T>) -> Done<T> {
-        let (used, ino) = match self.enter(node, true) {
-            Ok(entered) => entered,
-            Err(e) => return Err(e).into(),
-        };
-        let done = f(&used.open, ino);
-        let Some(container) = node.what.container() else { return done };
-        Done { result: done.result, invalidate: self.invalidate_outward(container, done.invalidate) }
-    }
-
-    /// As `change_inside`, for an open file.
-    pub(super) fn change_open<T>(&self, file: &OpenHandle, f: impl FnOnce(&Open, Ino, Handle) -> Done<T>) -> Done<T> {
-        let found = self.enter(&file.node, file.mode.write).and_then(|(used, ino)| Ok((self.handle_in(&used.open, ino, file)?, used, ino)));
-        let (handle, used, ino) = match found {
-            Ok(found) => found,
-            Err(e) => return Err(e).into(),
-        };
-        let done = f(&used.open, ino, handle);
-        let Some(container) = file.node.what.container() else { return done };
-        Done { result: done.result, invalidate: self.invalidate_outward(container, done.invalidate) }
     }
 
     /// The handle of `file` in the container as it is open now: opened again if that was.
@@ -203,75 +164,6 @@ impl MirrorFs {
         Ok(at.1)
     }
 
-    /// Closes the handle of `file` in its container.
-    pub(super) fn release_inside(&self, file: &OpenHandle) -> Invalidate {
-        let (OpenWhat::Inside(at), Some(container)) = (&file.what, file.node.what.container()) else { return Invalidate::default() };
-        let (generation, handle) = *at.lock();
-        let Some(used) = self.containers.if_open(container, Some(generation)) else { return Invalidate::default() };
-        let invalidate = if file.directory {
-            used.open.operations.releasedir(ROOT, handle);
-            Invalidate::default()
-        } else {
-            used.open.operations.release(ROOT, handle)
-        };
-        used.open.handles.fetch_sub(1, Ordering::AcqRel);
-        self.invalidate_outward(container, invalidate)
-    }
-
-    /// Lists the directory `file` of a container with attributes.
-    pub(super) fn list_plus_inside(
-        &self,
-        file: &OpenHandle,
-        offset: u64,
-        f: &mut dyn FnMut(crate::fs::DirEntryPlus<'_>) -> ControlFlow<()>,
-    ) -> FsResult<()> {
-        let (used, ino) = self.enter(&file.node, false)?;
-        let (open, handle) = (&used.open, self.handle_in(&used.open, ino, file)?);
-        file.listed.store(true, Ordering::Release);
-        let mut extra = Vec::new();
-        let listed = open.operations.readdirplus(ino, handle, offset, &mut |e| {
-            let mut entry = e.entry;
-            let dots = e.name == b"." || e.name == b"..";
-            if dots {
-                entry.attr.ino = self.dot(&file.node, e.name);
-                return f(crate::fs::DirEntryPlus { entry, ..e });
-            }
-            let Ok((node, kept)) = self.enter_inside(open, &file.node, e.name, &entry.attr) else { return ControlFlow::Break(()) };
-            entry.attr.ino = node.ino;
-            let flow = f(crate::fs::DirEntryPlus { entry, ..e });
-            if flow.is_break() {
-                // The container does not count it.
-                if kept {
-                    *node.inner.lock() = Inner::default();
-                }
-                self.nodes.forget(node.ino, 1);
-            } else if !kept {
-                extra.push(e.entry.attr.ino);
-            }
-            flow
-        });
-        extra.into_iter().for_each(|ino| open.operations.forget(ino, 1));
-        listed
-    }
-
-    /// Lists the directory `file` of a container.
-    pub(super) fn list_inside(
-        &self,
-        file: &OpenHandle,
-        offset: u64,
-        f: &mut dyn FnMut(crate::fs::DirEntry<'_>) -> ControlFlow<()>,
-    ) -> FsResult<()> {
-        let (used, ino) = self.enter(&file.node, false)?;
-        let handle = self.handle_in(&used.open, ino, file)?;
-        file.listed.store(true, Ordering::Release);
-        let container = file.node.what.container().ok_or(Errno(libc::EINVAL))?;
-        used.open.operations.readdir(ino, handle, offset, &mut |e| {
-            let number = || self.nodes.number(Key::Inside(container.number, e.ino), container.identity);
-            let ino = if e.name == b"." || e.name == b".." { self.dot(&file.node, e.name) } else { number() };
-            f(crate::fs::DirEntry { ino, ..e })
-        })
-    }
-
     /// The number of `.` or `..` in the directory `node`.
     pub(super) fn dot(&self, node: &Arc<Node>, name: &[u8]) -> Ino {
         if name == b"." { node.ino } else { node.parent().map_or(ROOT, |parent| parent.ino) }
@@ -285,59 +177,6 @@ impl MirrorFs {
             }
         }
         self.containers.close_idle();
-    }
-}
-
-/// Opening and making files.
-impl MirrorFs {
-    /// Opens the file `node` of a container.
-    pub(super) fn open_inside(&self, node: &Arc<Node>, mode: OpenMode) -> FsResult<Opened> {
-        let (used, ino) = self.enter(node, mode.write)?;
-        let opened = used.open.operations.open(ino, mode)?;
-        // The pages of an earlier opening may be those of another object.
-        let same = node.opened.swap(used.open.generation, Ordering::AcqRel) == used.open.generation;
-        Ok(Opened { keep_cache: opened.keep_cache && same, ..self.opened_inside(node, &used.open, opened, mode) })
-    }
-
-    pub(super) fn opened_inside(&self, node: &Arc<Node>, open: &Open, opened: Opened, mode: OpenMode) -> Opened {
-        open.handles.fetch_add(1, Ordering::AcqRel);
-        let what = OpenWhat::Inside(Mutex::new((open.generation, opened.handle)));
-        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, listed: AtomicBool::new(false), what });
-        Opened { handle, ..opened }
-    }
-
-    /// Makes a file in a container by `make`, which counts it as looked up there.
-    pub(super) fn make_inside(
-        &self,
-        parent: &Arc<Node>,
-        name: &[u8],
-        make: impl FnOnce(&dyn Operations, Ino) -> Done<Entry>,
-    ) -> Done<Entry> {
-        self.change_inside(parent, |open, ino| {
-            let Done { result, invalidate } = make(&*open.operations, ino);
-            Done { result: result.and_then(|entry| self.entry_outward(open, parent, name, entry)), invalidate }
-        })
-    }
-
-    pub(super) fn rename_inside(&self, from: (&Arc<Node>, &[u8]), to: (&Arc<Node>, &[u8]), flags: u32) -> Done<()> {
-        let (Some(a), Some(b)) = (from.0.what.container(), to.0.what.container()) else { return Err(Errno(libc::EXDEV)).into() };
-        if !Arc::ptr_eq(a, b) {
-            return Err(Errno(libc::EXDEV)).into();
-        }
-        self.change_inside(from.0, |open, parent| {
-            // Opened for writing now: the numbers of both are of this opening.
-            let target = match self.enter(to.0, true) {
-                Ok((_, target)) => target,
-                Err(e) => return Err(e).into(),
-            };
-            let (moved, other) = (self.known_inside(open, from.0, parent, from.1), self.known_inside(open, to.0, target, to.1));
-            let done = open.operations.rename((parent, from.1), (target, to.1), flags);
-            if done.result.is_ok() {
-                moved.iter().for_each(|node| node.put(to.0, to.1));
-                other.iter().filter(|_| flags & libc::RENAME_EXCHANGE != 0).for_each(|node| node.put(from.0, from.1));
-            }
-            done
-        })
     }
 }
 

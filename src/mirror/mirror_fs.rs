@@ -11,6 +11,7 @@ use super::table::{NodeTable, Wanted};
 use crate::base::locks::Mutex;
 use crate::base::recent_log;
 use crate::base::remote::is_url;
+use crate::fs::embedding::Embedding;
 use crate::fs::open::{self, Directory, OpenError, Shared, UsedDirectory};
 use crate::fs::types::{Attr, Entry as Answer, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, ROOT};
 use crate::fs::{ExternalPolicy, Operations};
@@ -91,7 +92,7 @@ pub fn open(located: LocatedMirror) -> Result<Arc<dyn Operations>, OpenError> {
     let key = Key::Host { identity: entry.status.identity, original: false, container: false };
     let place = MirrorPlace { parent: None, name: Box::default() };
     let nodes = NodeTable::new(Arc::new(Node::new(ROOT, key, What::Directory, false, place)));
-    Ok(Arc::new(MirrorFs {
+    Ok(Arc::new(Embedding(MirrorFs {
         containers: Containers::new(spec.clone(), root_path.clone(), shared),
         changing: template.writable,
         spec,
@@ -101,7 +102,7 @@ pub fn open(located: LocatedMirror) -> Result<Arc<dyn Operations>, OpenError> {
         handles: Handles::default(),
         stale_names: Mutex::default(),
         began: SystemTime::now(),
-    }))
+    })))
 }
 
 impl MirrorFs {
@@ -223,12 +224,6 @@ impl MirrorFs {
                 OpenWhat::Directory(Mutex::new(None))
             }
             What::Control => OpenWhat::Directory(Mutex::new(None)),
-            What::Container(_) | What::Inside(_, FileKind::Directory) => {
-                let (used, ino) = self.enter(node, false)?;
-                let handle = used.open.operations.opendir(ino)?;
-                used.open.handles.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-                OpenWhat::Inside(Mutex::new((used.open.generation, handle)))
-            }
             _ => return Err(Errno(libc::ENOTDIR)),
         };
         let mode = OpenMode { read: true, ..OpenMode::default() };

@@ -2,14 +2,15 @@
 //! the objects below a prefix.
 //!
 //! ```text
-//! mirror_fs    fs::Operations: which part serves an inode
-//! operations   requests to files of the tree and to containers, by kind of node
+//! mirror_fs    the parts together; `.h5dir`
+//! operations   requests for files of the tree and for `.h5dir`, by kind of node
 //! tree         files of the tree: names, attributes, changes
 //! files        the traits of a tree of files; a directory of the host
 //! object_tree  the objects below a prefix as a tree of files
 //! host_io      reads and writes of open files of the tree
 //! listing      entries of a directory of the tree
-//! inside       files in containers: numbers and answers of the container's own file system
+//! contained    files in containers: where a request is sent, and its answer (`fs::embedding`)
+//! inside       files in containers: numbers and handles, of the container as it is open now
 //! containers   opens containers at first use, closes them when idle
 //! signatures   which files are containers
 //! handles      open files and directories
@@ -22,6 +23,7 @@
 //! links, and compared with the file that the kernel looked up: a file that was replaced is
 //! `ESTALE`, and the kernel looks its name up again. Objects are compared by their ETag.
 
+mod contained;
 mod containers;
 mod control;
 mod files;

@@ -1,4 +1,4 @@
-//! Requests: to files of the tree, to containers, or to `.h5dir`, by the kind of the node.
+//! Requests for files of the tree and for `.h5dir`, by the kind of the node.
 
 use super::handles::What as OpenWhat;
 use super::host_io::{allocate, copy_files, read_full, seek, write_to};
@@ -6,13 +6,12 @@ use super::mirror_fs::{MirrorFs, errno};
 use super::node::{Node, What};
 use crate::file::names::Pinned;
 use crate::file::read_all;
-use crate::fs::done::Invalidate;
-use crate::fs::model::ObjectModel;
+use crate::fs::embedding::Embedder;
 use crate::fs::open::{Directory, Entry as HostEntry};
 use crate::fs::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, ROOT, Statfs, Whence,
 };
-use crate::fs::{Caller, Done, KernelMemory, Operations, Sight};
+use crate::fs::{Done, Invalidate, KernelMemory, Operations};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use std::ffi::OsStr;
@@ -22,12 +21,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-/// True for a directory whose names are those of the tree.
-fn is_in_tree(node: &Node) -> bool {
-    matches!(node.what, What::Directory)
-}
 
 impl MirrorFs {
     /// Creates the file `name` in the directory `parent` of the tree, or opens the one that is
@@ -94,6 +87,16 @@ impl MirrorFs {
         self.tree.has_host_files() && matches!(node.what, What::Directory | What::File | What::Symlink)
     }
 
+    /// The directory of the tree `ino`, whose names may be changed.
+    fn tree_directory(&self, ino: Ino) -> FsResult<Arc<Node>> {
+        let node = self.node(ino)?;
+        match node.what {
+            What::Directory => Ok(node),
+            What::Control => Err(Errno(libc::EPERM)),
+            _ => Err(Errno(libc::ENOTDIR)),
+        }
+    }
+
     /// The node of `ino`, whose attributes may be changed.
     fn changeable(&self, ino: Ino) -> FsResult<Arc<Node>> {
         let node = self.node(ino)?;
@@ -104,21 +107,10 @@ impl MirrorFs {
         }
     }
 
-    /// Removes the name `name` of `parent`, by `remove` in a container.
-    fn remove(&self, parent: Ino, name: &[u8], is_directory: bool, remove: impl FnOnce(&dyn Operations, Ino) -> Done<()>) -> Done<()> {
-        Done::by(|| {
-            let parent = self.node(parent)?;
-            Ok(match is_in_tree(&parent) {
-                true => self.remove_in_tree(&parent, name, is_directory).into(),
-                false => self.change_inside(&parent, |open, inner| remove(&*open.operations, inner)),
-            })
-        })
-    }
-
     /// Makes the file or directory `node` of the tree durable.
     fn sync_in_tree(&self, node: &Arc<Node>) -> FsResult<()> {
         crate::base::waiting::may_wait();
-        if is_in_tree(node) {
+        if matches!(node.what, What::Directory) {
             return self.changed_directory(node)?.sync().map_err(|e| errno(&e));
         }
         self.handles.file(node.ino).map_or(Ok(()), |file| file.sync_all().map_err(|e| errno(&e)))
@@ -132,28 +124,17 @@ impl Operations for MirrorFs {
             What::Directory if parent.ino == ROOT && name == super::control::NAME => Ok(self.lookup_control_directory(&parent)),
             What::Directory => self.lookup_in_tree(&parent, name),
             What::Control => self.lookup_control(&parent, name),
-            What::Container(_) | What::Inside(..) => {
-                let (used, ino) = self.enter(&parent, false)?;
-                let entry = used.open.operations.lookup(ino, name)?;
-                self.entry_outward(&used.open, &parent, name, entry)
-            }
             _ => Err(Errno(libc::ENOTDIR)),
         }
     }
 
     fn forget(&self, ino: Ino, count: u64) {
-        if let Some(node) = self.nodes.forget(ino, count) {
-            self.forgotten(&node);
-        }
+        Embedder::forget(self, ino, count);
     }
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
         let node = self.node(ino)?;
         match &node.what {
-            What::Inside(..) => {
-                let (used, inner) = self.enter(&node, false)?;
-                Ok(Attr { ino, ..used.open.operations.getattr(inner)? })
-            }
             What::Control | What::Text(_) => Ok(self.control_attr(&node)),
             what => {
                 // A file that is open has attributes after it lost its name.
@@ -169,10 +150,6 @@ impl Operations for MirrorFs {
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let node = self.node(ino)?;
         match &node.what {
-            What::Inside(..) => {
-                let (used, inner) = self.enter(&node, false)?;
-                used.open.operations.readlink(inner)
-            }
             What::Symlink => {
                 let (directory, _) = self.stat_in(&node)?;
                 let target = directory.read_link(&node.name()).map_err(|e| errno(&e))?;
@@ -185,7 +162,6 @@ impl Operations for MirrorFs {
     fn open(&self, ino: Ino, mode: OpenMode) -> FsResult<Opened> {
         let node = self.node(ino)?;
         match &node.what {
-            What::Inside(..) => self.open_inside(&node, mode),
             What::Text(text) => self.open_text(&node, *text, mode),
             _ if node.original && mode.write => Err(Errno(libc::EROFS)),
             _ => self.open_in_tree(&node, mode),
@@ -203,12 +179,7 @@ impl Operations for MirrorFs {
                 buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
                 Ok(n)
             }
-            OpenWhat::Inside(_) => {
-                let (used, inner) = self.enter(&open.node, open.mode.write)?;
-                let handle = self.handle_in(&used.open, inner, &open)?;
-                used.open.operations.read(inner, handle, offset, buf)
-            }
-            OpenWhat::Directory(_) => Err(Errno(libc::EISDIR)),
+            OpenWhat::Directory(_) | OpenWhat::Inside(_) => Err(Errno(libc::EISDIR)),
         }
     }
 
@@ -227,15 +198,6 @@ impl Operations for MirrorFs {
         }
     }
 
-    fn pad(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> bool {
-        let Ok(open) = self.handles.get(handle) else { return false };
-        if !matches!(open.what, OpenWhat::Inside(_)) {
-            return false;
-        }
-        let Ok((used, inner)) = self.enter(&open.node, open.mode.write) else { return false };
-        self.handle_in(&used.open, inner, &open).is_ok_and(|handle| used.open.operations.pad(handle, offset, buf))
-    }
-
     fn release(&self, _ino: Ino, handle: Handle) -> Invalidate {
         let Some(open) = self.handles.remove(handle) else { return Invalidate::default() };
         if let OpenWhat::File(file) = &open.what
@@ -248,7 +210,7 @@ impl Operations for MirrorFs {
                 self.stale_names.lock().push((parent.ino, self.shown_name(&open.node)));
             }
         }
-        self.release_inside(&open)
+        Invalidate::default()
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
@@ -257,55 +219,34 @@ impl Operations for MirrorFs {
 
     fn readdir(&self, _ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> FsResult<()> {
         let open = self.handles.get(handle)?;
-        match (&open.what, &open.node.what) {
-            (OpenWhat::Inside(_), _) => self.list_inside(&open, offset, f),
-            (_, What::Control) => self.list_control(&open, offset, f),
+        match &open.node.what {
+            What::Control => self.list_control(&open, offset, f),
             _ => self.list_tree(&open, offset, f),
         }
     }
 
     fn readdirplus(&self, _ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
         let open = self.handles.get(handle)?;
-        match (&open.what, &open.node.what) {
-            (OpenWhat::Inside(_), _) => self.list_plus_inside(&open, offset, f),
-            (_, What::Control) => self.list_control_plus(&open, offset, f),
+        match &open.node.what {
+            What::Control => self.list_control_plus(&open, offset, f),
             _ => self.list_tree_plus(&open, offset, f),
         }
     }
 
     fn releasedir(&self, _ino: Ino, handle: Handle) {
-        if let Some(open) = self.handles.remove(handle) {
-            self.release_inside(&open);
-        }
+        self.handles.remove(handle);
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         let node = self.node(ino)?;
-        if node.what.container().is_some() {
-            let (used, inner) = self.enter(&node, false)?;
-            return used.open.operations.getxattr(inner, name);
-        }
         if !self.has_xattrs_of_tree(&node) {
             return Err(Errno(libc::ENODATA));
         }
         self.xattr(&node, |path| xattr::get_deref(path, OsStr::from_bytes(name)))?.ok_or(Errno(libc::ENODATA))
     }
 
-    fn check_sight(&self, ino: Ino, sight: Sight<'_>, caller: Caller) -> FsResult<()> {
-        let node = self.node(ino)?;
-        if node.what.container().is_none() {
-            return Ok(());
-        }
-        let (used, inner) = self.enter(&node, false)?;
-        used.open.operations.check_sight(inner, sight, caller)
-    }
-
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let node = self.node(ino)?;
-        if node.what.container().is_some() {
-            let (used, inner) = self.enter(&node, false)?;
-            return used.open.operations.listxattr(inner);
-        }
         if !self.has_xattrs_of_tree(&node) {
             return Ok(Vec::new());
         }
@@ -314,23 +255,11 @@ impl Operations for MirrorFs {
         Ok(user.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
     }
 
-    fn model(&self, ino: Ino) -> FsResult<ObjectModel> {
-        let node = self.node(ino)?;
-        node.what.container().ok_or(Errno(libc::EOPNOTSUPP))?;
-        let (used, inner) = self.enter(&node, false)?;
-        used.open.operations.model(inner)
-    }
-
     fn lseek(&self, _ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
         let open = self.handles.get(handle)?;
         match &open.what {
             OpenWhat::File(file) => seek(file, offset, whence),
             OpenWhat::Bytes(driver) => seek_in(driver.status().map_err(|e| errno(&e))?.len, offset, whence),
-            OpenWhat::Inside(_) => {
-                let (used, inner) = self.enter(&open.node, open.mode.write)?;
-                let handle = self.handle_in(&used.open, inner, &open)?;
-                used.open.operations.lseek(inner, handle, offset, whence)
-            }
             _ => Err(Errno(libc::EINVAL)),
         }
     }
@@ -374,195 +303,98 @@ impl Operations for MirrorFs {
     fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: OpenMode) -> Done<usize> {
         Done::by(|| {
             let open = self.handles.get(handle)?;
-            Ok(match &open.what {
-                OpenWhat::File(file) => write_to(&open, file, offset, data, mode).into(),
-                _ => self.change_open(&open, |inner, ino, handle| inner.operations.write(ino, handle, offset, data, mode)),
-            })
+            Ok(write_to(&open, open.file()?, offset, data, mode).into())
         })
     }
 
     fn setattr(&self, ino: Ino, changes: &Changes) -> Done<Attr> {
-        Done::by(|| {
-            let node = self.changeable(ino)?;
-            if !matches!(node.what, What::Inside(..)) {
-                return Ok(self.set_in_tree(&node, changes).into());
-            }
-            let done = self.change_inside(&node, |open, inner| open.operations.setattr(inner, changes));
-            Ok(Done { result: done.result.map(|attr| Attr { ino, ..attr }), invalidate: done.invalidate })
-        })
+        self.changeable(ino).and_then(|node| self.set_in_tree(&node, changes)).into()
     }
 
     fn create(&self, parent: Ino, name: &[u8], creator: Creator, mode: OpenMode, exclusive: bool) -> Done<(Entry, Opened)> {
-        Done::by(|| {
-            let parent = self.node(parent)?;
-            if is_in_tree(&parent) {
-                return Ok(self.create_in_tree(&parent, name, creator, mode, exclusive).into());
-            }
-            Ok(self.change_inside(&parent, |open, inner| {
-                let Done { result, invalidate } = open.operations.create(inner, name, creator, mode, exclusive);
-                let result = result.and_then(|(entry, opened)| {
-                    let entry = self.entry_outward(open, &parent, name, entry)?;
-                    let node = self.node(entry.attr.ino)?;
-                    node.opened.store(open.generation, Ordering::Release);
-                    Ok((entry, self.opened_inside(&node, open, opened, mode)))
-                });
-                Done { result, invalidate }
-            }))
-        })
+        self.tree_directory(parent).and_then(|parent| self.create_in_tree(&parent, name, creator, mode, exclusive)).into()
     }
 
     fn mknod(&self, parent: Ino, name: &[u8], creator: Creator) -> Done<Entry> {
-        Done::by(|| {
-            let parent = self.node(parent)?;
-            if !is_in_tree(&parent) {
-                return Ok(self.make_inside(&parent, name, |o, inner| o.mknod(inner, name, creator)));
-            }
-            let mode = OpenMode { write: true, ..OpenMode::default() };
-            let (entry, opened) = self.create_in_tree(&parent, name, creator, mode, true)?;
+        let mode = OpenMode { write: true, ..OpenMode::default() };
+        let made = self.tree_directory(parent).and_then(|parent| self.create_in_tree(&parent, name, creator, mode, true));
+        made.map(|(entry, opened)| {
             self.release(entry.attr.ino, opened.handle);
-            Ok(Ok(entry).into())
+            entry
         })
+        .into()
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8], creator: Creator) -> Done<Entry> {
-        Done::by(|| {
-            let parent = self.node(parent)?;
-            if !is_in_tree(&parent) {
-                return Ok(self.make_inside(&parent, name, |o, inner| o.mkdir(inner, name, creator)));
-            }
-            let make = |d: &Directory, n: &OsStr| d.make_directory(n, Mode::from_bits_truncate(0o700));
-            Ok(self.make_in_tree(&parent, name, creator, false, make).into())
-        })
+        let make = |d: &Directory, n: &OsStr| d.make_directory(n, Mode::from_bits_truncate(0o700));
+        self.tree_directory(parent).and_then(|parent| self.make_in_tree(&parent, name, creator, false, make)).into()
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Done<()> {
-        self.remove(parent, name, false, |o, inner| o.unlink(inner, name))
+        self.tree_directory(parent).and_then(|parent| self.remove_in_tree(&parent, name, false)).into()
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Done<()> {
-        self.remove(parent, name, true, |o, inner| o.rmdir(inner, name))
+        self.tree_directory(parent).and_then(|parent| self.remove_in_tree(&parent, name, true)).into()
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Done<()> {
-        Done::by(|| {
-            let (source, target) = (self.node(from.0)?, self.node(to.0)?);
-            Ok(match (is_in_tree(&source), is_in_tree(&target)) {
-                (true, true) => self.rename_in_tree((&source, from.1), (&target, to.1), flags).into(),
-                (false, false) => self.rename_inside((&source, from.1), (&target, to.1), flags),
-                _ => Err(Errno(libc::EXDEV)).into(),
-            })
-        })
+        let both = self.tree_directory(from.0).and_then(|source| Ok((source, self.tree_directory(to.0)?)));
+        both.and_then(|(source, target)| self.rename_in_tree((&source, from.1), (&target, to.1), flags)).into()
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Done<Entry> {
-        Done::by(|| {
-            let (node, parent) = (self.node(ino)?, self.node(parent)?);
-            match (matches!(node.what, What::Inside(..)), is_in_tree(&parent)) {
-                (false, true) => {
-                    let (directory, pinned) = (self.changed_directory(&parent)?, self.pin(&node)?);
-                    directory.link(self.new_name(&parent, name, false)?, &pinned).map_err(|e| errno(&e))?;
-                    let entry = pinned.entry().map_err(|e| errno(&e))?;
-                    Ok(Ok(self.enter_in_tree(&parent, name, &entry, node.what.clone())).into())
-                }
-                (true, false) => Ok(self.make_inside(&parent, name, |o, inner| match self.enter(&node, true) {
-                    Ok((_, file)) if same_container(&node, &parent) => o.link(file, inner, name),
-                    Ok(_) => Err(Errno(libc::EXDEV)).into(),
-                    Err(e) => Err(e).into(),
-                })),
-                _ => Err(Errno(libc::EXDEV)),
+        let link = || {
+            let (node, parent) = (self.node(ino)?, self.tree_directory(parent)?);
+            if matches!(node.what, What::Text(_)) {
+                return Err(Errno(libc::EPERM));
             }
-        })
+            let (directory, pinned) = (self.changed_directory(&parent)?, self.pin(&node)?);
+            directory.link(self.new_name(&parent, name, false)?, &pinned).map_err(|e| errno(&e))?;
+            let entry = pinned.entry().map_err(|e| errno(&e))?;
+            Ok(self.enter_in_tree(&parent, name, &entry, node.what.clone()))
+        };
+        link().into()
     }
 
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Done<Entry> {
-        Done::by(|| {
-            let parent = self.node(parent)?;
-            if !is_in_tree(&parent) {
-                return Ok(self.make_inside(&parent, name, |o, inner| o.symlink(inner, name, target, creator)));
-            }
-            let make = |d: &Directory, n: &OsStr| d.make_symlink(n, OsStr::from_bytes(target));
-            Ok(self.make_in_tree(&parent, name, creator, true, make).into())
-        })
+        let make = |d: &Directory, n: &OsStr| d.make_symlink(n, OsStr::from_bytes(target));
+        self.tree_directory(parent).and_then(|parent| self.make_in_tree(&parent, name, creator, true, make)).into()
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {
-        Done::by(|| {
-            let node = self.changeable(ino)?;
-            if node.what.container().is_some() {
-                return Ok(self.change_inside(&node, |open, inner| open.operations.setxattr(inner, name, value, flags)));
+        let set = |path: &Path| {
+            let there = flags != 0 && xattr::get_deref(path, OsStr::from_bytes(name))?.is_some();
+            match flags {
+                libc::XATTR_CREATE if there => Err(io::Error::from_raw_os_error(libc::EEXIST)),
+                libc::XATTR_REPLACE if !there => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+                _ => xattr::set_deref(path, OsStr::from_bytes(name), value),
             }
-            let set = |path: &Path| {
-                let there = flags != 0 && xattr::get_deref(path, OsStr::from_bytes(name))?.is_some();
-                match flags {
-                    libc::XATTR_CREATE if there => Err(io::Error::from_raw_os_error(libc::EEXIST)),
-                    libc::XATTR_REPLACE if !there => Err(io::Error::from_raw_os_error(libc::ENODATA)),
-                    _ => xattr::set_deref(path, OsStr::from_bytes(name), value),
-                }
-            };
-            Ok(self.xattr(&node, set).into())
-        })
+        };
+        self.changeable(ino).and_then(|node| self.xattr(&node, set)).into()
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Done<()> {
-        Done::by(|| {
-            let node = self.changeable(ino)?;
-            if node.what.container().is_some() {
-                return Ok(self.change_inside(&node, |open, inner| open.operations.removexattr(inner, name)));
-            }
-            Ok(self.xattr(&node, |path| xattr::remove_deref(path, OsStr::from_bytes(name))).into())
-        })
+        let remove = |path: &Path| xattr::remove_deref(path, OsStr::from_bytes(name));
+        self.changeable(ino).and_then(|node| self.xattr(&node, remove)).into()
     }
 
     fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {
-        Done::by(|| {
-            let open = self.handles.get(handle)?;
-            Ok(match &open.what {
-                OpenWhat::File(file) => allocate(file, offset, len, mode).into(),
-                _ => self.change_open(&open, |inner, ino, handle| inner.operations.fallocate(ino, handle, offset, len, mode)),
-            })
-        })
+        self.handles.get(handle).and_then(|open| allocate(open.file()?, offset, len, mode)).into()
     }
 
     fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
-        Done::by(|| {
-            let (source, target) = (self.handles.get(from.0)?, self.handles.get(to.0)?);
-            match (&source.what, &target.what) {
-                (OpenWhat::File(a), OpenWhat::File(b)) => Ok(copy_files((a, from.1), (b, to.1), len).into()),
-                (OpenWhat::Inside(_), OpenWhat::Inside(_)) if same_container(&source.node, &target.node) => {
-                    Ok(self.change_open(&target, |inner, _, handle| {
-                        let source = self.enter(&source.node, true).and_then(|(used, ino)| self.handle_in(&used.open, ino, &source));
-                        match source {
-                            Ok(source) => inner.operations.copy_range((source, from.1), (handle, to.1), len),
-                            Err(e) => Err(e).into(),
-                        }
-                    }))
-                }
-                // The kernel reads and writes.
-                _ => Err(Errno(libc::EOPNOTSUPP)),
-            }
+        let both = self.handles.get(from.0).and_then(|source| Ok((source, self.handles.get(to.0)?)));
+        both.and_then(|(source, target)| match (&source.what, &target.what) {
+            (OpenWhat::File(a), OpenWhat::File(b)) => copy_files((a, from.1), (b, to.1), len),
+            // The kernel reads and writes.
+            _ => Err(Errno(libc::EOPNOTSUPP)),
         })
-    }
-
-    fn flush(&self, _ino: Ino, handle: Handle) -> Done<()> {
-        Done::by(|| {
-            let open = self.handles.get(handle)?;
-            if !open.mode.write || !matches!(open.what, OpenWhat::Inside(_)) {
-                return Ok(Ok(()).into());
-            }
-            Ok(self.change_open(&open, |inner, ino, handle| inner.operations.flush(ino, handle)))
-        })
+        .into()
     }
 
     fn fsync(&self, ino: Ino) -> Done<()> {
-        Done::by(|| {
-            let node = self.node(ino)?;
-            let Some(container) = node.what.container() else { return Ok(self.sync_in_tree(&node).into()) };
-            // What is not open for writing is durable.
-            let Some(used) = self.containers.if_open(container, None).filter(|used| used.open.writable) else { return Ok(Ok(()).into()) };
-            let (_, inner) = self.enter(&node, false)?;
-            let Done { result, invalidate } = used.open.operations.fsync(inner);
-            Ok(Done { result, invalidate: self.invalidate_outward(container, invalidate) })
-        })
+        self.node(ino).and_then(|node| self.sync_in_tree(&node)).into()
     }
 
     fn commit(&self) -> FsResult<()> {
@@ -588,8 +420,4 @@ fn seek_in(len: u64, offset: u64, whence: Whence) -> FsResult<u64> {
         Whence::Data => Ok(offset),
         Whence::Hole => Ok(len),
     }
-}
-
-fn same_container(a: &Node, b: &Node) -> bool {
-    matches!((a.what.container(), b.what.container()), (Some(a), Some(b)) if Arc::ptr_eq(a, b))
 }

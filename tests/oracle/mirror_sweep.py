@@ -374,6 +374,16 @@ def other_files(tally, top, m):
     shutil.rmtree(os.path.join(m, "d1"))
     tally.equal(os.path.exists(os.path.join(top, "d1")), False, "removed")
     tally.equal(failure(lambda: os.mkdir(os.path.join(m, ".h5dir"))), errno.EEXIST, "the name .h5dir")
+    control, new = os.path.join(m, ".h5dir"), os.path.join(m, "new-name")
+    for what, change in {
+        "mkdir": lambda: os.mkdir(os.path.join(control, "x")),
+        "open(O_CREAT)": lambda: open(os.path.join(control, "x"), "w"),
+        "symlink": lambda: os.symlink("a", os.path.join(control, "x")),
+        "unlink": lambda: os.unlink(os.path.join(control, "log")),
+        "rename": lambda: os.rename(os.path.join(control, "log"), new),
+        "link": lambda: os.link(os.path.join(control, "log"), new),
+    }.items():
+        tally.equal(failure(change), errno.EPERM, f"{what} in .h5dir")
     tally.equal(failure(lambda: open(os.path.join(m, "x.h5dir-journal"), "w")), errno.EPERM, "the name of a journal")
     subprocess.run(["rsync", "-a", "/usr/share/common-licenses/", os.path.join(m, "copied")], check=True)
     tally.equal(tree(os.path.join(top, "copied")), tree("/usr/share/common-licenses"), "rsync -a")

@@ -103,9 +103,15 @@ impl Tree {
         let ino = root_of(self.number);
         let (_, shown) = (*self.shown.lock()).ok_or(Errno(libc::ESTALE))?;
         if let Some(attr) = self.if_open().and_then(|fs| fs.getattr(ROOT).ok()) {
-            return Ok(Attr { ino, uid: shown.uid, gid: shown.gid, perm: attr.perm & (shown.perm | SPECIAL_BITS), ..attr });
+            return Ok(Attr { ino, ..self.shown_root(attr) });
         }
         Ok(Attr { ino, perm: shown.perm & 0o700, ..shown })
+    }
+
+    /// Attributes of its root, which are `attr` in it, for others than its own file system.
+    pub fn shown_root(&self, attr: Attr) -> Attr {
+        let shown = self.shown.lock().map(|(_, shown)| shown);
+        shown.map_or(attr, |shown| Attr { uid: shown.uid, gid: shown.gid, perm: attr.perm & (shown.perm | SPECIAL_BITS), ..attr })
     }
 
     /// The directory that its root is in.

@@ -1,13 +1,12 @@
 //! The file system of a container and the trees of its transactions.
 
 use super::numbers::{NUMBER_MAX, root_of, tree_of};
-use super::routes::Route;
-use super::tree::{Tree, tree_of_handle};
+use super::tree::Tree;
 use crate::base::locks::Mutex;
 use crate::connector::transactions::TreeUse;
 use crate::fs::container::ContainerFs;
 use crate::fs::operations::KernelMemory;
-use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino};
+use crate::fs::types::{Attr, Entry, Errno, FsResult, Ino};
 use crate::fs::views::TREE;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +49,8 @@ impl TreesFs {
         self.trees.lock().numbered.values().cloned().collect()
     }
 
-    fn numbered(&self, number: u64) -> FsResult<Arc<Tree>> {
+    /// The tree with this number. Errors: `ESTALE`.
+    pub(super) fn numbered(&self, number: u64) -> FsResult<Arc<Tree>> {
         self.trees.lock().numbered.get(&number).cloned().ok_or(Errno(libc::ESTALE))
     }
 
@@ -62,27 +62,9 @@ impl TreesFs {
         }
     }
 
-    /// Where requests for `ino` are sent. Opens the tree.
-    pub(super) fn at(&self, ino: Ino) -> FsResult<Route<'_>> {
-        let Some(tree) = self.tree_of(ino)? else { return Ok(Route::Main(&self.main, ino)) };
-        let inner = tree.inner(ino)?;
-        let fs = tree.enter(|| self.main.open_tree(&tree.name))?;
-        Ok(Route::Tree(tree, fs, inner))
-    }
-
-    /// Where requests for the open file `handle`, which is `ino`, are sent.
-    pub(super) fn at_handle(&self, ino: Ino, handle: Handle) -> FsResult<(Route<'_>, Handle)> {
-        match tree_of_handle(handle) {
-            0 => Ok((Route::Main(&self.main, ino), handle)),
-            number => {
-                let tree = self.numbered(number)?;
-                let fs = tree.if_open().ok_or(Errno(libc::EBADF))?;
-                // The kernel names an open file by its handle alone in some requests.
-                let inner = tree.inner(ino).unwrap_or(ino);
-                let handle = tree.handle(handle);
-                Ok((Route::Tree(tree, fs, inner), handle))
-            }
-        }
+    /// The file system of `tree`, opened if it is not.
+    pub(super) fn enter(&self, tree: &Tree) -> FsResult<Arc<ContainerFs>> {
+        tree.enter(|| self.main.open_tree(&tree.name))
     }
 
     /// The tree that is shown in the place of the directory `attr` of the container in `parent`, if
@@ -110,7 +92,7 @@ impl TreesFs {
     /// the kernel checks its permissions.
     pub(super) fn found(&self, parent: Ino, entry: Entry) -> FsResult<Entry> {
         let Some(tree) = self.enter_tree(parent, &entry.attr)? else { return Ok(entry) };
-        match tree.enter(|| self.main.open_tree(&tree.name)) {
+        match self.enter(&tree) {
             // The transaction has ended.
             Err(Errno(libc::EALREADY | libc::ECANCELED)) => {
                 tree.forget(root_of(tree.number), 1);
