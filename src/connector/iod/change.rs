@@ -178,7 +178,7 @@ impl ObjectAccess {
         buf: &mut [u8],
     ) -> Result<Vec<Range<usize>>> {
         let find = |number: u64| match chunks.get(&d.chunk_key(number)) {
-            Some(Body::Dirty(chunk)) => Ok(ChunkLocation::Changed(chunk.now())),
+            Some(Body::Dirty(chunk)) => Ok(ChunkLocation::Changed(chunk.chunk.now())),
             Some(Body::Cell(cell)) => self.chunks.location_of(d, cell),
             _ => Ok(ChunkLocation::Fill),
         };

@@ -4,12 +4,12 @@ use super::access::IodConnector;
 use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
 use super::decoding::{HELD_BYTES, StoredValue, ValueLocation, chunk_key, permit};
-use super::image::{SharedImage, Unencoded};
 use super::running::Running;
 use super::state::State;
 use super::value_chunks::{Source, ValueChunks};
 use crate::base::Result;
 use crate::dataset::chunk::cache::Found;
+use crate::dataset::chunk::changed::{SharedImage, Unencoded};
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
@@ -33,7 +33,7 @@ impl ChunkReader {
         match &cell.data {
             Data::Inline(bytes) => {
                 let _permit = permit(&self.env, weight);
-                decode(bytes.to_vec()).map(Unencoded).map(Arc::new).map(ChunkLocation::Changed)
+                decode(bytes.to_vec()).map(Unencoded::shared).map(ChunkLocation::Changed)
             }
             Data::Extent(extent) => self.cached(chunk_key(d, extent), d.decoded_len(cell.len()), &|| {
                 let _permit = permit(&self.env, weight);
@@ -48,7 +48,7 @@ impl ChunkReader {
         match self.env.cache.get(key, len, load)? {
             Found::Chunk(chunk) => Ok(ChunkLocation::Memory(key, chunk)),
             // Extents are not evicted to it.
-            Found::OnDisk => load().map(Unencoded).map(Arc::new).map(ChunkLocation::Changed),
+            Found::OnDisk => load().map(Unencoded::shared).map(ChunkLocation::Changed),
         }
     }
 
@@ -113,7 +113,7 @@ impl ChunkReader {
     pub(super) fn in_memory(&self, d: &Dataset, cell: &Cell) -> Result<SharedImage> {
         match self.image(d, cell)? {
             ChunkLocation::Changed(image) => Ok(image),
-            location => location.image().map_or_else(|| d.blank(false), |image| Ok(Arc::new(Unencoded(image.duplicate())))),
+            location => location.image().map_or_else(|| d.blank(false), |image| Ok(Unencoded::shared(image.duplicate()))),
         }
     }
 

@@ -1,13 +1,14 @@
 //! Commits: long values are stored in packs, and one record publishes all changes.
 
 use super::commits::Commits;
-use super::image::{Body, Change, Changes, SharedImage};
+use super::image::{Body, Change, Changes};
 use super::in_doubt::{is_full, is_retried};
 use super::moves;
 use super::object_access::ObjectAccess;
 use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::changed::SharedImage;
 use crate::iod::merge::{Merged, Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
 use crate::iod::rules::Rule;

@@ -114,7 +114,7 @@ fn stored_bytes(state: &State, range: &KeyRange, element_size: u64, max: usize) 
             return Ok(ControlFlow::Break(()));
         }
         let len = match state.changes.get(key).map(|c| &c.body) {
-            Some(Body::Dirty(chunk)) => chunk.now().written_bytes(element_size),
+            Some(Body::Dirty(chunk)) => chunk.chunk.now().written_bytes(element_size),
             _ => cell.len(),
         };
         (sum, left) = (sum.saturating_add(len), left.saturating_sub(1));

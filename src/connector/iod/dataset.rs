@@ -1,7 +1,7 @@
 //! Datasets: metadata to types, shapes and the grid of chunks; chunks to bytes.
 
 use super::ids::no_such;
-use super::image::{SharedImage, Unencoded, out_of_range};
+use super::image::out_of_range;
 use super::state::State;
 use super::types::TypeOf;
 use crate::base::datatype::Datatype;
@@ -10,6 +10,7 @@ use crate::base::fill::Fill;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
 use crate::connector::stored::piece_elements;
+use crate::dataset::chunk::changed::{SharedImage, Unencoded};
 use crate::dataset::chunk::format::{self, ChunkFormat, Parts};
 use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::dataset::chunk::pieces::ByteGrid;
@@ -219,7 +220,7 @@ impl Dataset {
 
     /// A chunk without written elements. `covered`: all of them are written next.
     pub fn blank(&self, covered: bool) -> Result<SharedImage> {
-        self.format.blank((!covered).then_some(&self.pattern)).map(Unencoded).map(Arc::new)
+        self.format.blank((!covered).then_some(&self.pattern)).map(Unencoded::shared)
     }
 
     /// The record of a chunk with this stored length and filter mask.

@@ -2,10 +2,11 @@
 
 use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
-use super::image::{SharedImage, out_of_range};
+use super::image::out_of_range;
 use crate::base::checksum::Crc32c;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::LARGE_DATA;
+use crate::dataset::chunk::changed::SharedImage;
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
 use crate::dataset::chunk::gate::Permit;
 use crate::dataset::chunk::image::ChunkImage;

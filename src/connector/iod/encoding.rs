@@ -1,8 +1,8 @@
 //! Chunks in the form that packs have.
 
 use super::dataset::Dataset;
-use super::image::Unencoded;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::changed::Unencoded;
 use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::environment::Environment;
 use crate::format::chunk_record::StoredForm;

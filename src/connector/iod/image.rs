@@ -1,23 +1,15 @@
 //! Chunks in memory that are not encoded, in the form that the format of their dataset works with.
 
-use crate::base::locks::RwLock;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::changed::{ChangedChunk, SharedImage, Unencoded};
 use crate::dataset::chunk::file_image::FileImage;
-use crate::dataset::chunk::image::{ChunkImage, Image};
 use crate::iod::{self, Ranges};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// A chunk that is not encoded. A clone is independent.
-#[derive(Debug)]
-pub(super) struct Unencoded(pub Image);
-
-/// A chunk that readers and writers share until it is changed.
-pub(super) type SharedImage = Arc<Unencoded>;
 /// What a session makes of a value.
 pub(super) type Body = iod::Body<Arc<DirtyImage>>;
 /// A change that is not committed.
@@ -25,12 +17,10 @@ pub(super) type Change = iod::Change<Arc<DirtyImage>>;
 /// Changes of a session since its last commit.
 pub(super) type Changes = iod::Changes<Arc<DirtyImage>>;
 
-/// A chunk that is not encoded, in the states that have it: all of them show its present bytes.
+/// A chunk that changed, in the states that have it: all of them show its present bytes.
 #[derive(Debug)]
 pub(super) struct DirtyImage {
-    now: RwLock<SharedImage>,
-    /// Raised by each change; of a chunk in a file, before and after it.
-    version: AtomicU64,
+    pub chunk: ChangedChunk,
     /// Number of the state in which it was made.
     pub made_in: u64,
 }
@@ -38,39 +28,12 @@ pub(super) struct DirtyImage {
 impl DirtyImage {
     /// Made in the state of this number.
     pub fn new(image: SharedImage, made_in: u64) -> Arc<DirtyImage> {
-        Arc::new(DirtyImage { now: RwLock::new(image), version: AtomicU64::new(0), made_in })
-    }
-
-    /// The chunk as it is now. Later changes are made to a copy while the caller keeps it.
-    pub fn now(&self) -> SharedImage {
-        self.now.read().clone()
-    }
-
-    /// Its version: unless that is another one later, nothing changed.
-    pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
-    }
-
-    /// Changes the chunk, or a copy that replaces it while readers keep it. A chunk in a file is
-    /// changed there, beside its readers. Errors: those of that file.
-    pub fn change<R>(&self, f: impl FnOnce(&mut dyn ChunkImage) -> R) -> Result<R> {
-        let in_file = FileImage::of(&*self.now().0).map(FileImage::handle);
-        self.version.fetch_add(1, Ordering::AcqRel);
-        let Some(mut image) = in_file else { return Ok(f(&mut *Arc::make_mut(&mut *self.now.write()).0)) };
-        let done = f(&mut image);
-        self.version.fetch_add(1, Ordering::AcqRel);
-        image.take_failure().map_or(Ok(done), Err)
+        Arc::new(DirtyImage { chunk: ChangedChunk::new(image), made_in })
     }
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        self.now.read().memory()
-    }
-}
-
-impl Clone for Unencoded {
-    fn clone(&self) -> Self {
-        Unencoded(self.0.duplicate())
+        self.chunk.now().memory()
     }
 }
 
@@ -80,24 +43,20 @@ pub(super) fn out_of_range(id: u64) -> Error {
 }
 
 impl Unencoded {
-    pub fn image(&self) -> &dyn ChunkImage {
-        &*self.0
-    }
-
     /// Bytes of memory.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         usize::try_from(self.0.memory()).unwrap_or(usize::MAX)
     }
 
     /// Bytes that were written, or those in memory: its stored length is not known.
-    pub fn written_bytes(&self, element_size: u64) -> u64 {
+    pub(super) fn written_bytes(&self, element_size: u64) -> u64 {
         let all = FileImage::of(&*self.0).map_or_else(|| self.0.memory(), FileImage::end);
         self.0.defined().map_or(all, |set| set.elements().saturating_mul(element_size))
     }
 
     /// What `done` says of work with it: the error of its file, or that bytes are out of range of
     /// the dataset `id`.
-    pub fn check(&self, done: Option<()>, id: u64) -> Result<()> {
+    pub(super) fn check(&self, done: Option<()>, id: u64) -> Result<()> {
         match self.0.take_failure() {
             Some(e) => Err(e),
             None => done.ok_or_else(|| out_of_range(id)),
@@ -107,7 +66,7 @@ impl Unencoded {
     /// Replaces `ranges`, bytes of the chunk, by what `from` has there: values, and which of its
     /// elements are defined. `dims`: dimensions of the chunk, elements; `size`: bytes of one.
     /// `None`: a chunk does not have these dimensions.
-    pub fn take(&mut self, from: &Unencoded, ranges: &Ranges, dims: &[u64], size: u64) -> Option<()> {
+    pub(super) fn take(&mut self, from: &Unencoded, ranges: &Ranges, dims: &[u64], size: u64) -> Option<()> {
         for (start, end) in ranges.list() {
             let bytes = u64::from(*start)..u64::from(*end).min(self.0.element_bytes());
             if bytes.is_empty() {

@@ -2,11 +2,10 @@
 
 use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
-use super::image::{SharedImage, Unencoded};
 use crate::base::{Error, Result};
+use crate::dataset::chunk::changed::{SharedImage, Unencoded};
 use crate::dataset::chunk::file_image::FileImage;
 use crate::iod::{Cell, Data};
-use std::sync::Arc;
 
 impl ChunkReader {
     /// True if chunks of `d` are changed in temporary files. Errors: `EFBIG` if they are too large
@@ -59,6 +58,6 @@ impl ChunkReader {
         let whole = d.grid.chunk_bytes();
         self.env.share_temporary_space(whole);
         let image = FileImage::new(&self.env.images, (whole, len), &d.pattern, read)?;
-        Ok(Arc::new(Unencoded(Box::new(image))))
+        Ok(Unencoded::shared(Box::new(image)))
     }
 }

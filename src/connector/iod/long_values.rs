@@ -6,11 +6,12 @@ use super::dataset::Dataset;
 use super::decoding::chunk_key;
 use super::derived::Derived;
 use super::encoding::Encoded;
-use super::image::{Body, Change, SharedImage, Unencoded};
+use super::image::{Body, Change};
 use super::running::Running;
 use super::state::State;
 use super::states::States;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::changed::{SharedImage, Unencoded};
 use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::environment::Environment;
@@ -111,20 +112,20 @@ impl LongValues {
     }
 
     /// The chunks in memory.
-    fn dirty_chunks(&self, state: &State) -> Result<Vec<DirtyChunk>> {
+    fn dirty_chunks(&self, state: &State) -> Result<Vec<ChunkToStore>> {
         let mut chunks = Vec::new();
         for (key, change) in &state.changes {
             if let Body::Dirty(image) = &change.body {
                 let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
-                let (version, dataset) = (image.version(), self.derived.dataset(state, id)?);
-                chunks.push(DirtyChunk { key: key.clone(), dataset, image: image.now(), version });
+                let ((image, version), dataset) = (image.chunk.snapshot(), self.derived.dataset(state, id)?);
+                chunks.push(ChunkToStore { key: key.clone(), dataset, image, version });
             }
         }
         Ok(chunks)
     }
 
     /// Stores long values, and chunks encoded; returns where.
-    fn store_all(&self, session: &Session, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
+    fn store_all(&self, session: &Session, values: &[LongValue], chunks: &[ChunkToStore]) -> Result<(Vec<Cell>, Vec<Cell>)> {
         let mut packs = PackWriter::new(&self.chunks.container, session);
         let stored = put_all(&mut packs, &self.chunks.env, values, chunks);
         if let Err(e) = &stored {
@@ -135,12 +136,12 @@ impl LongValues {
 
     /// Replaces chunks in memory by what is stored of them, unless they changed since; returns
     /// those for the cache.
-    fn chunks_stored(&self, state: &mut State, chunks: Vec<DirtyChunk>, cells: Vec<Cell>) -> Vec<StoredImage> {
+    fn chunks_stored(&self, state: &mut State, chunks: Vec<ChunkToStore>, cells: Vec<Cell>) -> Vec<StoredImage> {
         let mut stored = Vec::new();
-        for (DirtyChunk { key, dataset, image, version }, cell) in chunks.into_iter().zip(cells) {
+        for (ChunkToStore { key, dataset, image, version }, cell) in chunks.into_iter().zip(cells) {
             state.note_pack(&cell);
             let Some(Change { body: Body::Dirty(now), ranges }) = state.changes.get(&key) else { continue };
-            if !Arc::ptr_eq(&now.now(), &image) || now.version() != version {
+            if !Arc::ptr_eq(&now.chunk.now(), &image) || now.chunk.version() != version {
                 continue;
             }
             let ranges = ranges.clone();
@@ -206,12 +207,12 @@ fn values_stored(state: &mut State, values: Vec<LongValue>, cells: Vec<Cell>) {
     }
 }
 
-/// A chunk in memory.
-struct DirtyChunk {
+/// A changed chunk, to be encoded and stored.
+struct ChunkToStore {
     key: Key,
     dataset: Arc<Dataset>,
     image: SharedImage,
-    /// Its version before `image` was taken.
+    /// Its version when `image` was taken.
     version: u64,
 }
 
@@ -224,7 +225,7 @@ struct StoredImage {
 }
 
 /// Puts long values and chunks, encoded, into packs, which are durable then; returns where.
-fn put_all(packs: &mut PackWriter<'_>, env: &Environment, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
+fn put_all(packs: &mut PackWriter<'_>, env: &Environment, values: &[LongValue], chunks: &[ChunkToStore]) -> Result<(Vec<Cell>, Vec<Cell>)> {
     let place = |value: &LongValue| Ok(Cell { mask: value.mask, data: Data::Extent(packs.add(&value.bytes)?) });
     let longs = values.iter().map(place).collect::<Result<Vec<_>>>()?;
     let mut cells = Vec::with_capacity(chunks.len());
@@ -250,13 +251,13 @@ fn placed(packs: &mut PackWriter<'_>, encoded: Encoded<'_>) -> Result<Data> {
 }
 
 /// Encodes chunks, several at once if they have filters.
-fn encode_all<'a>(env: &Environment, chunks: &'a [DirtyChunk]) -> Vec<Result<(Encoded<'a>, u32)>> {
-    let encode = |chunk: &'a DirtyChunk| chunk.dataset.encode(env, &chunk.image);
+fn encode_all<'a>(env: &Environment, chunks: &'a [ChunkToStore]) -> Vec<Result<(Encoded<'a>, u32)>> {
+    let encode = |chunk: &'a ChunkToStore| chunk.dataset.encode(env, &chunk.image);
     if chunks.len() < 2 || chunks.iter().all(|chunk| chunk.dataset.pipeline.is_empty()) {
         return chunks.iter().map(encode).collect();
     }
     // Not those in files: they may wait for a permit, whose holder may wait for the pool.
-    let in_memory = |chunk: &'a DirtyChunk| FileImage::of(chunk.image.image()).is_none().then(|| encode(chunk));
+    let in_memory = |chunk: &'a ChunkToStore| FileImage::of(chunk.image.image()).is_none().then(|| encode(chunk));
     let encoded: Vec<_> = env.pool.install(|| chunks.par_iter().map(in_memory).collect());
     encoded.into_iter().zip(chunks).map(|(encoded, chunk)| encoded.unwrap_or_else(|| encode(chunk))).collect()
 }

@@ -3,7 +3,7 @@
 //! A copy that readers get shares what neither changes, so that it costs nothing.
 
 use super::ids::no_such;
-use super::image::{Body, Change, Changes, DirtyImage, SharedImage};
+use super::image::{Body, Change, Changes, DirtyImage};
 use super::preparations::Preparations;
 use crate::base::locks::{Mutex, RwLock};
 use crate::base::newlines::Newlines;
@@ -12,6 +12,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::defined::Announced;
 use crate::connector::edit::NewReference;
 use crate::connector::{DatasetSpec, Form as Shown, ObjectKind};
+use crate::dataset::chunk::changed::SharedImage;
 use crate::format::object_header::kind::{MTIME, REFERENCE_COUNT};
 use crate::iod::keys::{self, OBJECT_TYPE};
 use crate::iod::limits::value_max;

@@ -62,7 +62,7 @@ impl IodStoredChunks {
             };
             let cell = match state.changes.get(key).map(|c| &c.body) {
                 Some(Body::Dirty(chunk)) => {
-                    let image = chunk.now();
+                    let image = chunk.chunk.now();
                     let (encoded, mask) = d.encode(&self.connector.env, &image)?;
                     Cell { mask, data: Data::Inline(encoded.into_memory()?.as_ref().into()) }
                 }

@@ -4,10 +4,11 @@
 use super::chunk_reader::ChunkReader;
 use super::dataset::Dataset;
 use super::decoding::{StoredValue, ValueLocation, chunk_key};
-use super::image::{Body, SharedImage};
+use super::image::Body;
 use super::state::State;
 use crate::base::Result;
 use crate::dataset::chunk::cache::Chunk;
+use crate::dataset::chunk::changed::SharedImage;
 use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces};
 use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
@@ -43,7 +44,7 @@ impl Source {
     /// Where the bytes of the chunk `key` are.
     pub fn of(state: &State, key: &[u8]) -> Result<Source> {
         match state.changes.get(key).map(|c| &c.body) {
-            Some(Body::Dirty(chunk)) => Ok(Source::Image(chunk.now())),
+            Some(Body::Dirty(chunk)) => Ok(Source::Image(chunk.chunk.now())),
             _ => Ok(state.get(key)?.map_or(Source::Nothing, Source::Cell)),
         }
     }

@@ -43,7 +43,7 @@ impl ObjectAccess {
             && state.owns(chunk)
         {
             let (memory, mut ranges) = (chunk.memory(), before.clone());
-            let done = chunk.change(|image| f(image, &mut ranges));
+            let done = chunk.chunk.change(|image| f(image, &mut ranges));
             state.note_in_place(&key, memory, chunk);
             let done = done?;
             if ranges != *before {
@@ -52,7 +52,7 @@ impl ObjectAccess {
             return done.ok_or_else(|| out_of_range(d.id));
         }
         let (mut image, mut ranges) = match there {
-            Some(Change { body: Body::Dirty(chunk), ranges }) => (chunk.now(), ranges),
+            Some(Change { body: Body::Dirty(chunk), ranges }) => (chunk.chunk.now(), ranges),
             other => (
                 if covered { self.chunks.blank(d, true)? } else { self.chunks.chunk(state, d, &key)? },
                 other.map_or_else(Ranges::default, |c| c.ranges),

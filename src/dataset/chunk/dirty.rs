@@ -9,11 +9,12 @@
 //!
 //! An undo log records what an operation replaces, so that the operation can be rolled back.
 
+use super::changed::{ChangedChunk, SharedImage, Unencoded};
 use super::file_image::FileImage;
 use super::image::{ChunkImage, Image};
 use super::key::{ChunkKey, DatasetKey};
 use super::pieces::{ByteGrid, ChunkPieces};
-use crate::base::locks::{Mutex, RwLock, RwLockReadGuard};
+use crate::base::locks::Mutex;
 use crate::base::{Address, Error, Result};
 use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
@@ -24,12 +25,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A dirty chunk, in memory or in a temporary file.
 #[derive(Debug)]
 pub struct DirtyChunk {
-    /// The decoded chunk.
-    image: RwLock<Image>,
+    chunk: ChangedChunk,
     /// Its bytes are in a file.
     is_in_file: bool,
-    /// Incremented by each change; for a chunk in a file, before and after the change.
-    version: AtomicU64,
     /// Bytes written so far, counting rewrites again.
     written: AtomicU64,
     /// The chunk index had no record of the chunk at insertion.
@@ -83,7 +81,7 @@ enum Old {
     /// Bytes at an offset.
     Bytes(usize, Vec<u8>),
     /// All of it.
-    Image(Image),
+    Image(SharedImage),
 }
 
 /// All dirty chunks of a mount.
@@ -132,7 +130,7 @@ impl DirtyChunks {
     /// True when `chunk` is still the dirty chunk `key` and has not changed since `version`.
     pub(crate) fn is_current(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, version: u64) -> bool {
         let entries = self.entries.lock();
-        entries.chunks.peek(&key).is_some_and(|c| Arc::ptr_eq(c, chunk)) && chunk.version.load(Ordering::Acquire) == version
+        entries.chunks.peek(&key).is_some_and(|c| Arc::ptr_eq(c, chunk)) && chunk.version() == version
     }
 
     /// True when `chunk` is still the dirty chunk `key`, in any version.
@@ -184,8 +182,8 @@ impl DirtyChunks {
         if let Some(undo) = &mut *self.undo.lock()
             && !undo.chunks.contains_key(&key)
         {
-            if !chunk.is_in_file && chunk.image().dense().is_none() {
-                let image = chunk.image().duplicate();
+            let image = chunk.now();
+            if !chunk.is_in_file && image.image().dense().is_none() {
                 undo.changes.push((chunk.clone(), Old::Image(image)));
                 return Ok(());
             }
@@ -199,9 +197,9 @@ impl DirtyChunks {
     /// Adds a chunk, of which `written` bytes are new. `added`: the chunk index has no record of
     /// it.
     pub(crate) fn insert(&self, key: ChunkKey, image: Image, written: u64, added: bool) {
-        let (is_in_file, image, version) = (FileImage::of(&*image).is_some(), RwLock::new(image), AtomicU64::new(0));
+        let (is_in_file, chunk) = (FileImage::of(&*image).is_some(), ChangedChunk::new(Unencoded::shared(image)));
         let (written, total, charged) = (written.into(), self.bytes.clone(), Mutex::new(None));
-        let chunk = DirtyChunk { image, is_in_file, version, written, added, total, charged };
+        let chunk = DirtyChunk { chunk, is_in_file, written, added, total, charged };
         let old = self.replace_chunk(key, Arc::new(chunk));
         self.log_replaced(key, old);
     }
@@ -311,19 +309,29 @@ impl DirtyChunks {
 }
 
 impl DirtyChunk {
-    /// The decoded chunk.
-    pub(crate) fn image(&self) -> RwLockReadGuard<'_, Image> {
-        self.image.read()
+    /// The chunk as it is now. A change while the caller keeps it copies all of it.
+    pub(crate) fn now(&self) -> SharedImage {
+        self.chunk.now()
+    }
+
+    /// The chunk as it is now, and its version.
+    pub(crate) fn snapshot(&self) -> (SharedImage, u64) {
+        self.chunk.snapshot()
+    }
+
+    /// Version of the bytes, raised by each change.
+    pub(crate) fn version(&self) -> u64 {
+        self.chunk.version()
     }
 
     /// The chunk, if its bytes are in a file.
     pub(crate) fn in_file(&self) -> Option<FileImage> {
-        self.is_in_file.then(|| FileImage::of(&**self.image.read()).map(FileImage::handle)).flatten()
+        self.is_in_file.then(|| self.chunk.in_file()).flatten()
     }
 
     /// Decoded bytes.
     pub(crate) fn len(&self) -> u64 {
-        self.image.read().element_bytes()
+        self.now().image().element_bytes()
     }
 
     /// True when the chunk index had no record of the chunk at insertion.
@@ -338,13 +346,14 @@ impl DirtyChunk {
 
     /// Memory, bytes.
     fn memory(&self) -> u64 {
-        self.image.read().memory().saturating_add(ENTRY_OVERHEAD_BYTES)
+        self.now().image().memory().saturating_add(ENTRY_OVERHEAD_BYTES)
     }
 
     /// Counts the memory of the chunk, which is added.
     fn charge(&self) {
+        let mut charged = self.charged.lock();
         let memory = self.memory();
-        let old = self.charged.lock().replace(memory);
+        let old = charged.replace(memory);
         self.total.fetch_add(memory.saturating_sub(old.unwrap_or(0)), Ordering::AcqRel);
     }
 
@@ -355,43 +364,29 @@ impl DirtyChunk {
     }
 
     /// Counts the memory that the chunk takes after a change.
-    fn recharge(&self, memory: u64) {
+    fn recharge(&self) {
         let mut charged = self.charged.lock();
         let Some(old) = charged.as_mut() else { return };
+        let memory = self.memory();
         self.total.fetch_add(memory.saturating_sub(*old), Ordering::AcqRel);
         self.total.fetch_sub(old.saturating_sub(memory), Ordering::AcqRel);
         *old = memory;
     }
 
     /// Replaces the decoded chunk.
-    fn replace(&self, image: Image) {
-        let memory = image.memory().saturating_add(ENTRY_OVERHEAD_BYTES);
-        let mut place = self.image.write();
-        self.bump_version();
-        *place = image;
-        self.recharge(memory);
-    }
-
-    fn bump_version(&self) {
-        self.version.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Version of the bytes, raised by each change.
-    pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
-    }
-
-    /// A copy of the decoded chunk, and its version.
-    pub(crate) fn snapshot(&self) -> (Image, u64) {
-        let image = self.image.read();
-        (image.duplicate(), self.version.load(Ordering::Acquire))
+    fn replace(&self, image: SharedImage) {
+        self.chunk.replace(image);
+        self.recharge();
     }
 
     /// Fills `buf` with the chunk's bytes from `at`.
     pub(crate) fn get(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        let image = self.image.read();
-        let done = image.read(at, buf);
-        image.take_failure().map_or_else(|| done.ok_or_else(out_of_range), Err)
+        self.chunk.read(|image| image.read(at, buf))?.ok_or_else(out_of_range)
+    }
+
+    /// Copies the chunk's pieces `t` of a request to the request's buffer `to`.
+    pub(crate) fn scatter(&self, grid: &ByteGrid, t: &ChunkPieces, to: &mut [u8]) -> Result<()> {
+        self.chunk.read(|image| image.scatter(grid, t, to))?.ok_or_else(out_of_range)
     }
 
     /// Writes bytes at `at`; counts `written` bytes as written.
@@ -406,9 +401,7 @@ impl DirtyChunk {
 
     /// True when nothing is lost when all `parts`, offsets and lengths, are cleared.
     pub(crate) fn is_blank(&self, parts: &[(usize, usize)]) -> Result<bool> {
-        let image = self.image.read();
-        let is_blank = image.is_blank(parts);
-        image.take_failure().map_or(Ok(is_blank), Err)
+        self.chunk.read(|image| image.is_blank(parts))
     }
 
     /// Zeroes `parts`, offsets and lengths, or makes their elements undefined.
@@ -418,19 +411,13 @@ impl DirtyChunk {
 
     /// Changes the chunk by `f`; counts `written` bytes as written. Errors: those of its file.
     pub(crate) fn change<T>(&self, written: u64, f: impl FnOnce(&mut dyn ChunkImage) -> T) -> Result<T> {
-        let mut image = self.image.write();
-        self.bump_version();
         self.written.fetch_add(written, Ordering::Relaxed);
-        let done = f(&mut **image);
-        // One who encodes a file meanwhile sees another version, whenever that began.
-        if self.is_in_file {
-            self.bump_version();
-        }
+        let (done, is_dense) = self.chunk.change(|image| (f(image), image.dense().is_some()))?;
         // Dense chunks keep their size.
-        if image.dense().is_none() {
-            self.recharge(image.memory().saturating_add(ENTRY_OVERHEAD_BYTES));
+        if !is_dense && !self.is_in_file {
+            self.recharge();
         }
-        image.take_failure().map_or(Ok(done), Err)
+        Ok(done)
     }
 
     /// True when at least as many bytes were written as the chunk has.
@@ -487,7 +474,7 @@ mod tests {
         for n in [1, 2, 3] {
             d.insert(key(n), DenseImage::boxed(vec![n as u8; 8]), 8, true);
         }
-        let all = || d.of(0.into()).into_iter().map(|(k, c)| (k.chunk, c.image().dense().unwrap().to_vec())).collect::<Vec<_>>();
+        let all = || d.of(0.into()).into_iter().map(|(k, c)| (k.chunk, c.now().image().dense().unwrap().to_vec())).collect::<Vec<_>>();
         let before = all();
         for done in [false, true] {
             d.begin();

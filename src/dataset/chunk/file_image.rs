@@ -48,9 +48,13 @@ impl Drop for InUse {
     }
 }
 
-/// A dense chunk in a temporary file. Errors of the file are in [`ChunkImage::take_failure`].
+/// A dense chunk in a temporary file. Errors of what was done with this handle are in
+/// [`ChunkImage::take_failure`].
 #[derive(Debug)]
-pub(crate) struct FileImage(Arc<FileChunk>);
+pub(crate) struct FileImage {
+    chunk: Arc<FileChunk>,
+    failure: Mutex<Option<Error>>,
+}
 
 #[derive(Debug)]
 struct FileChunk {
@@ -59,7 +63,6 @@ struct FileChunk {
     fill: FillPattern,
     /// All bytes from there on have the fill value.
     end: AtomicU64,
-    failure: Mutex<Option<Error>>,
     in_use: InUse,
 }
 
@@ -78,7 +81,7 @@ impl FileImage {
     /// The chunk in `file`. `until`: its bytes from there on have the fill value. `all`: counts it.
     pub(crate) fn from_file(all: &Arc<FilesInUse>, file: DirtyFile, fill: &FillPattern, until: u64) -> FileImage {
         let (in_use, end) = (InUse::one_of(all, file.len()), AtomicU64::new(until.min(file.len())));
-        FileImage(Arc::new(FileChunk { file, fill: fill.clone(), end, failure: Mutex::default(), in_use }))
+        FileImage { chunk: Arc::new(FileChunk { file, fill: fill.clone(), end, in_use }), failure: Mutex::default() }
     }
 
     /// `image`, if its bytes are in a file.
@@ -88,35 +91,35 @@ impl FileImage {
 
     /// The same chunk, to be changed where it is.
     pub(crate) fn handle(&self) -> FileImage {
-        FileImage(self.0.clone())
+        FileImage { chunk: self.chunk.clone(), failure: Mutex::default() }
     }
 
     /// The file with the chunk's bytes.
     pub(crate) fn file(&self) -> &DirtyFile {
-        &self.0.file
+        &self.chunk.file
     }
 
     /// All bytes from there on have the fill value.
     pub(crate) fn end(&self) -> u64 {
-        self.0.end.load(Ordering::Acquire)
+        self.chunk.end.load(Ordering::Acquire)
     }
 
     /// A copy. Errors: there is no room for it.
     fn copied(&self) -> Result<FileImage> {
-        let FileChunk { file, fill, in_use, .. } = &*self.0;
+        let FileChunk { file, fill, in_use, .. } = &*self.chunk;
         FileImage::new(&in_use.0, (file.len(), self.end()), fill, &mut |at, buf| file.read(at, buf))
     }
 
     /// Notes an error of the file.
     fn done(&self, done: Result<()>) -> Option<()> {
         let note = |e| {
-            self.0.failure.lock().get_or_insert(e);
+            self.failure.lock().get_or_insert(e);
         };
         done.map_err(note).ok()
     }
 
     fn reach(&self, end: u64) {
-        self.0.end.fetch_max(end, Ordering::AcqRel);
+        self.chunk.end.fetch_max(end, Ordering::AcqRel);
     }
 }
 
@@ -152,7 +155,7 @@ impl ChunkImage for FileImage {
     fn clear(&mut self, parts: &[(usize, usize)]) {
         for (at, len) in parts {
             let end = (*at as u64).saturating_add(*len as u64).min(self.file().len());
-            if !self.0.fill.is_zero() {
+            if !self.chunk.fill.is_zero() {
                 self.reach(end);
             }
             self.done(self.file().clear(*at as u64, end.saturating_sub(*at as u64)));
@@ -169,8 +172,8 @@ impl ChunkImage for FileImage {
                 return;
             }
         }
-        match range.end >= self.end() && *fill == self.0.fill {
-            true => drop(self.0.end.fetch_min(range.start, Ordering::AcqRel)),
+        match range.end >= self.end() && *fill == self.chunk.fill {
+            true => drop(self.chunk.end.fetch_min(range.start, Ordering::AcqRel)),
             false => self.reach(range.end),
         }
     }
@@ -192,7 +195,7 @@ impl ChunkImage for FileImage {
     }
 
     fn take_failure(&self) -> Option<Error> {
-        self.0.failure.lock().take()
+        self.failure.lock().take()
     }
 }
 
@@ -273,5 +276,15 @@ mod tests {
         assert!(image.is_blank(&[((1 << 20) + 1, 1)]) && !image.is_blank(&[(1 << 20, 2)]));
         drop((image, copy));
         assert_eq!(all.now(), (0, 0));
+    }
+
+    /// Regression: a reader could take the error of a change, which was answered as done then.
+    #[test]
+    fn an_error_is_that_of_the_handle_that_met_it() {
+        let (all, fill) = (Arc::<FilesInUse>::default(), FillPattern::new(&[], 1));
+        let image = FileImage::new(&all, (8, 0), &fill, &mut |_, _| Ok(())).unwrap();
+        let other = image.handle();
+        assert!(image.done(Err(Error::refused(libc::EIO, "test"))).is_none());
+        assert!(other.take_failure().is_none() && image.take_failure().is_some() && image.take_failure().is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! Chunks: geometry, caches, dirty chunks, and their formats.
 
 pub(crate) mod cache;
+pub(crate) mod changed;
 pub(crate) mod chunk_files;
 pub(crate) mod defined;
 pub(crate) mod dirty;

@@ -78,7 +78,7 @@ impl ChunkSets for Sets<'_> {
             return Err(Error::limit(LARGE_DATA, Address::UNDEF, "sparse chunks of this size need a larger --cache-size"));
         }
         if let Some(chunk) = env.dirty.get(key) {
-            return Ok(chunk.image().defined().cloned());
+            return Ok(chunk.now().image().defined().cloned());
         }
         // A thread of the pool does not wait for a chunk that is being decoded.
         if let Some(chunk) = env.cache.ready(std::iter::once(key)).into_iter().flatten().next() {

@@ -57,7 +57,7 @@ impl Chunked {
             return env.dirty.added_bytes(self.number);
         }
         let added = env.dirty.of(self.number).into_iter().filter(|(_, chunk)| chunk.is_added());
-        let defined = |chunk: &DirtyChunk| chunk.image().defined().map(|set| set.elements().saturating_mul(self.chunks.element_size));
+        let defined = |chunk: &DirtyChunk| chunk.now().image().defined().map(|set| set.elements().saturating_mul(self.chunks.element_size));
         added.map(|(_, chunk)| defined(&chunk).unwrap_or_else(|| chunk.len())).fold(0, u64::saturating_add)
     }
 

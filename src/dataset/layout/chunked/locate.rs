@@ -130,6 +130,6 @@ impl<'a> ChunkFinder<'a> for FileChunks<'a> {
         if let Some(image) = chunk.in_file() {
             return reading::copy_stored(grid, t, buf, &|at, part| image.file().read(at, part));
         }
-        chunk.image().scatter(grid, t, buf).ok_or_else(reading::out_of_range)
+        chunk.scatter(grid, t, buf)
     }
 }

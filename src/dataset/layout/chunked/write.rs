@@ -57,7 +57,7 @@ pub(super) fn batch(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<Dir
     if !c.format.stores_defined() {
         return batch_len(env, c.grid.chunk_bytes());
     }
-    let elements = |chunk: &DirtyChunk| chunk.image().defined().map_or(0, ElementSet::elements);
+    let elements = |chunk: &DirtyChunk| chunk.now().image().defined().map_or(0, ElementSet::elements);
     let all = chunks.iter().map(|(_, chunk)| elements(chunk)).fold(0, u64::saturating_add);
     let each = all.div_ceil((chunks.len() as u64).max(1));
     batch_len(env, each.saturating_mul(c.chunks.element_size))
@@ -82,7 +82,7 @@ pub(super) fn encode(
             return Ok(Encoded { stored: StoredBytes::File(c.format.encode_file(env, image.file())?), ..unencoded });
         }
         let (image, version) = chunk.snapshot();
-        let (bytes, form) = c.format.encode(image, is_edge)?;
+        let (bytes, form) = c.format.encode(Arc::unwrap_or_clone(image).0, is_edge)?;
         Ok(Encoded { version, stored: StoredBytes::Memory(bytes, form), ..unencoded })
     };
     if !c.format.has_variable_size() || chunks.len() < 2 {
@@ -332,7 +332,9 @@ impl ChunkWriter<'_> {
                         let file = image.file();
                         self.store_from(layout, &scaled, (file.len(), StoredForm::WHOLE), &|at, buf| file.read(at, buf))?
                     }
-                    None => self.store_chunk(layout, &scaled, e.chunk.image().dense().ok_or_else(out_of_range)?, StoredForm::WHOLE)?,
+                    None => {
+                        self.store_chunk(layout, &scaled, e.chunk.now().image().dense().ok_or_else(out_of_range)?, StoredForm::WHOLE)?
+                    }
                 },
             };
         }
