@@ -221,7 +221,9 @@ impl MirrorFs {
             self.containers.signatures.count_writer(entry.status.identity, true);
         }
         let stamp = stamp_number(entry.status.stamp());
-        let same = node.opened.swap(stamp, Ordering::AcqRel) == stamp;
+        // The pages of a file that is open for writing are those of the kernel's own writes: were
+        // they dropped now, the kernel could read one again that a write is about to change.
+        let same = self.handles.is_written(node.ino) || node.opened.swap(stamp, Ordering::AcqRel) == stamp;
         let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, listed: AtomicBool::new(false), what });
         Opened { handle, keep_cache: same, direct_io: false, no_flush: !mode.write }
     }

@@ -183,3 +183,36 @@ fn a_file_that_is_replaced_again_and_again_is_always_there_and_whole() {
     let len = std::fs::metadata(&file).unwrap().len();
     assert!(len < 8 << 20, "what was replaced is used again: {len} bytes");
 }
+
+/// Regression: an open(2) by another process had the kernel drop the pages of a file while a write
+/// to one of them was under way. The page was read again, without the bytes of that write: the
+/// writer itself no longer read them, and a store to the page lost them.
+#[test]
+fn opens_by_others_hide_no_write() {
+    const PAGE: u64 = 4096;
+    let (mount, _) = super::facts::empty("v110");
+    let path = mount.path("d");
+    std::fs::write(&path, vec![0u8; 8 * PAGE as usize]).unwrap();
+    let ended = AtomicBool::new(false);
+    let stale = std::thread::scope(|scope| {
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let reader = || {
+            let other = File::open(&path).unwrap();
+            for n in (0..).take_while(|_| !ended.load(Ordering::Relaxed)) {
+                drop(File::open(&path).unwrap());
+                other.read_exact_at(&mut [0; 8], n % 8 * PAGE).unwrap();
+            }
+        };
+        (0..2).for_each(|_| drop(scope.spawn(reader)));
+        let mut stale = 0;
+        for n in 1..20_000u64 {
+            let (at, mut there) = (n % 8 * PAGE, [0; 8]);
+            file.write_all_at(&n.to_le_bytes(), at).unwrap();
+            file.read_exact_at(&mut there, at).unwrap();
+            stale += u64::from(u64::from_le_bytes(there) != n);
+        }
+        ended.store(true, Ordering::Relaxed);
+        stale
+    });
+    assert_eq!(stale, 0, "reads without the bytes written before");
+}

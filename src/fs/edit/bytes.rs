@@ -52,6 +52,10 @@ impl ByteEditor {
             invalidate.guard = guard.filter(|guard| guard.write.pages.is_some() || node.opens() > 1 || mode.read);
         }
         self.changes.record(effects, invalidate);
+        if !buffered {
+            // The kernel or the guard sees to the pages of this file.
+            invalidate.pages.retain(|(ino, _)| *ino != node.ino);
+        }
         note_gap(file, end, offset, invalidate);
         file.note_written();
         Ok(())

@@ -52,6 +52,8 @@ pub struct Node {
     pub state: u64,
     /// State of the container in which it was opened last.
     opened_in: AtomicU64,
+    /// Open files that write through the pages that the kernel has of it.
+    page_writers: AtomicU64,
 }
 
 impl Node {
@@ -83,12 +85,28 @@ impl Node {
             set_size,
             state,
             opened_in: AtomicU64::new(u64::MAX),
+            page_writers: AtomicU64::new(0),
         }
     }
 
     /// Notes an open in `state`; returns whether it was opened in that state before.
     pub fn note_opened(&self, state: u64) -> bool {
         self.opened_in.swap(state, Ordering::AcqRel) == state
+    }
+
+    /// Counts an open file that writes through pages; returns whether there are others.
+    pub fn enter_page_writer(&self) -> bool {
+        self.page_writers.fetch_add(1, Ordering::AcqRel) > 0
+    }
+
+    /// Such a file is closed.
+    pub fn leave_page_writer(&self) {
+        self.page_writers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// True if files that write through pages are open.
+    pub fn has_page_writers(&self) -> bool {
+        self.page_writers.load(Ordering::Acquire) > 0
     }
 
     /// Directory it is in; `None` at the root.

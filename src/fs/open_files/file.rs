@@ -25,6 +25,13 @@ pub struct Holder {
     pub end: WrittenEnd,
 }
 
+impl Holder {
+    /// True if writes go through the pages that the kernel has of the file.
+    pub fn writes_pages(&self) -> bool {
+        self.writer.is_some() && !self.bypasses
+    }
+}
+
 /// An open file.
 pub struct OpenFile {
     /// Its bytes.

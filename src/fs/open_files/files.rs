@@ -85,11 +85,16 @@ impl OpenFiles {
             let end = WrittenEnd::new(node);
             holder = Some(Holder { handle, node: node.clone(), id, writer: editable, bypasses, end });
         }
+        // Were the pages dropped now, the kernel could read one again that a write is about to
+        // change, and keep the old bytes.
+        let writes_pages = holder.as_ref().is_some_and(Holder::writes_pages);
+        let is_written = if writes_pages { node.enter_page_writer() } else { node.has_page_writers() };
         self.files.write().insert(handle.0, Arc::new(OpenFile::new(bytes, state, holder)));
         // Pages of another state are dropped, should they have come after the kernel was notified
         // of the change.
         let same = self.mounted.connector.follow().is_none() || node.note_opened(state);
-        Ok(Opened { handle, keep_cache: !direct_io && !self.mounted.changing && same, direct_io, no_flush: !mode.write })
+        let keep_cache = !direct_io && same && (is_written || !self.mounted.changing);
+        Ok(Opened { handle, keep_cache, direct_io, no_flush: !mode.write })
     }
 
     /// Ends what was set for the bytes of writers of `id` if all of them flushed their bytes: after
@@ -154,6 +159,9 @@ impl OpenFiles {
     fn close(&self, file: &OpenFile, invalidate: &mut Invalidate) {
         let Some(holder) = &file.holder else { return };
         self.namespace.closed(&holder.node);
+        if holder.writes_pages() {
+            holder.node.leave_page_writer();
+        }
         if let Some(view) = holder.writer {
             let cx = self.mounted.context();
             self.namespace.save_listings(view.unlinked_by_close(&cx, &*holder.node));
