@@ -24,11 +24,21 @@ impl FillPattern {
 
     /// The pattern of a dataset with this fill value message.
     pub(crate) fn of(message: &FillValue, element_size: u64) -> Self {
-        let pattern = match &message.fill {
+        let is_unspecified = message.fill == Fill::Undefined || message.write_time == FILL_NEVER;
+        FillPattern { is_unspecified, ..Self::of_fill(&message.fill, element_size) }
+    }
+
+    fn of_fill(fill: &Fill, element_size: u64) -> Self {
+        match fill {
             Fill::Value(value) => Self::new(value, element_size),
             Fill::Default | Fill::Undefined => Self::zero(),
-        };
-        FillPattern { is_unspecified: message.fill == Fill::Undefined || message.write_time == FILL_NEVER, ..pattern }
+        }
+    }
+
+    /// True if elements of `element_size` bytes that were never written have the same bytes with
+    /// `fill`.
+    pub(crate) fn reads_like(&self, fill: &Fill, element_size: u64) -> bool {
+        self.element == Self::of_fill(fill, element_size).element
     }
 
     /// Repeats `element`; one of another length than the element size counts as zero bytes.

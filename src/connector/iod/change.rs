@@ -52,7 +52,11 @@ impl ObjectAccess {
         if !blank && is && old.size > PARSED_MAX {
             return Err(Error::refused(libc::EFBIG, "128 MiB of variable-length elements at most are parsed"));
         }
+        // Zeros that a program left there are kept with another fill value.
+        let keeps = elements == Elements::Kept && !is && !was && creation.bytes() == Some(old.size) && state.shows_bytes(id);
+        let zeros_count = keeps && old.size > 0 && !old.pattern.reads_like(&creation.fill, creation.datatype.element_size());
         let kept = match (blank, is) {
+            (true, _) if zeros_count => Kept::Chunks,
             (true, _) => Kept::Nothing,
             (false, true) if was => Kept::Form(self.whole_form(state, &old, false)?, None),
             (false, true) => {
@@ -89,6 +93,9 @@ impl ObjectAccess {
                 }
                 state.changed(id);
             }
+        }
+        if old.size == 0 {
+            state.note_shape_only(id, true);
         }
         state.forms.remove_mut(&id);
         state.wait_for_fill(id, spec, nowhere)?;

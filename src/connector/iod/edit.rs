@@ -55,6 +55,7 @@ impl Edit for IodConnector {
             tracing::debug!("the write reads the chunks: {e}");
         }
         self.write_with(|state| {
+            state.note_shape_only(id, false);
             let d = self.objects.dataset_of(state, id)?;
             match d.datatype.contains_vlen() {
                 true => self.objects.write_form(state, &d, form, offset, bytes),
@@ -75,6 +76,7 @@ impl Edit for IodConnector {
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
+            state.note_shape_only(id, false);
             let d = self.objects.dataset_of(state, id)?;
             if !d.datatype.contains_vlen() {
                 return self.objects.resize(state, &d, size);
@@ -192,7 +194,10 @@ impl Edit for IodConnector {
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.objects.zero_bytes(state, id, offset, len))
+        self.operate(|state| {
+            state.note_shape_only(id, false);
+            self.objects.zero_bytes(state, id, offset, len)
+        })
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {

@@ -22,6 +22,9 @@ impl ObjectAccess {
         if state.forms.contains_key(&id) {
             return Err(Error::refused(libc::EBUSY, "the elements are being written"));
         }
+        if d.size == 0 {
+            state.note_shape_only(id, true);
+        }
         self.set_dims(state, &d, next.to_vec())
     }
 

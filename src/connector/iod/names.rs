@@ -132,6 +132,7 @@ impl State {
     pub(super) fn delete_object(&mut self, id: u64) -> Result<()> {
         let mut gone = vec![id];
         while let Some(id) = gone.pop() {
+            self.note_shape_only(id, false);
             for key in self.keys(&keys::of_kind(id, keys::LINK))? {
                 let Some((_, _, name)) = keys::parts(&key) else { continue };
                 let Some(LinkTarget::Hard(child)) = lookup(self, id, name)? else { continue };

@@ -129,12 +129,16 @@ impl ChunkSets for Sets<'_> {
 impl Erase for IodConnector {
     fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.objects.punch_bytes(state, id, offset..offset.saturating_add(len)))
+        self.operate(|state| {
+            state.note_shape_only(id, false);
+            self.objects.punch_bytes(state, id, offset..offset.saturating_add(len))
+        })
     }
 
     fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
+            state.note_shape_only(id, false);
             let d = self.objects.dataset_of(state, id)?;
             let end: Vec<u64> = end.iter().zip(&d.space.dims).map(|(e, n)| *e.min(n)).collect();
             let first: Vec<u64> = first.iter().zip(&end).map(|(f, e)| *f.min(e)).collect();

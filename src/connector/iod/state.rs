@@ -18,7 +18,7 @@ use crate::iod::keys::{self, OBJECT_TYPE};
 use crate::iod::limits::value_max;
 use crate::iod::range::{KeyRange, Visit, is_empty, overlay};
 use crate::iod::{Cell, Container, Key, Ranges, Session, Snapshot, merge};
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use rpds::HashTrieMapSync;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -125,6 +125,9 @@ pub(super) struct State {
     pub forms: HashTrieMapSync<u64, Form>,
     /// Defined elements of datasets whose bytes are written next, in all states.
     announced: Arc<Mutex<HashMap<u64, Announced>>>,
+    /// Datasets of which a program set the extent while they were empty, and whose bytes no program
+    /// has used since, in all states.
+    shape_only: Arc<Mutex<HashSet<u64>>>,
     /// Datasets whose next layout is being made.
     pub preparations: Arc<Preparations<Prepared>>,
     /// UUIDs of records of the next version whose commit is in doubt.
@@ -204,6 +207,7 @@ impl State {
             held: Arc::default(),
             forms: HashTrieMapSync::new_sync(),
             announced: Arc::default(),
+            shape_only: Arc::default(),
             preparations: Arc::default(),
             in_doubt: Vec::new(),
             failed: None,
@@ -232,6 +236,7 @@ impl State {
             held: self.held.clone(),
             forms: self.forms.clone(),
             announced: self.announced.clone(),
+            shape_only: self.shape_only.clone(),
             preparations: self.preparations.clone(),
             in_doubt: self.in_doubt.clone(),
             failed: self.failed.clone(),
@@ -364,6 +369,22 @@ impl State {
             self.dirty_bytes = self.changes.values().map(|change| dirty_len(&change.body)).fold(0, usize::saturating_add);
         }
         (self.moves_group, self.revision, self.revisions) = (moved_group, revision, revisions);
+    }
+
+    /// Notes that only the extent of the dataset `id` was set, or that its bytes are used.
+    pub fn note_shape_only(&self, id: u64, is_shape_only: bool) {
+        let mut all = self.shape_only.lock();
+        if is_shape_only {
+            all.insert(id)
+        } else {
+            all.remove(&id)
+        };
+    }
+
+    /// True if the bytes that the dataset `id` shows, of which no chunk is there, may be zeros that
+    /// a program left there.
+    pub fn shows_bytes(&self, id: u64) -> bool {
+        !self.shape_only.lock().contains(&id)
     }
 
     /// True if a chunk in memory may be changed where it is: the operation made it, or is not
@@ -528,11 +549,13 @@ impl State {
     pub fn discard(&mut self, snapshot: Snapshot, session: Session) {
         let (generation, numbers, held) = (self.generation, self.numbers.clone(), self.held.clone());
         self.announced.lock().clear();
+        self.shape_only.lock().clear();
         *self = State {
             generation,
             numbers,
             held,
             announced: self.announced.clone(),
+            shape_only: self.shape_only.clone(),
             preparations: self.preparations.clone(),
             ..State::new(self.container.clone(), snapshot, Some(session))
         };

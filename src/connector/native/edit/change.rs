@@ -36,7 +36,7 @@ impl LayoutChange<'_> {
         }
         // A fill value may refer to an object that is created later: null until then.
         let nowhere = Cell::new(false);
-        let creation = plan(&d.now()?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self.change, &store) })?;
+        let creation = plan(&self.now(&d)?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self.change, &store) })?;
         let awaited_fill = awaited_fill(&spec, nowhere.get());
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;

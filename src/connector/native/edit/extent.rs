@@ -43,8 +43,11 @@ impl LayoutChange<'_> {
             self.free_past(&d, next)?;
         }
         match now.len() {
-            1 => self.change.connector.holes().note_holes(id, d.bytes.size, Touched::Resized(bytes))?,
+            1 => self.change.connector.holes().note_extent(id, d.bytes.size, Touched::Resized(bytes))?,
             _ => self.change.connector.holes().forget_holes(id),
+        }
+        if d.bytes.size == 0 {
+            self.change.connector.holes().note_shape(id);
         }
         if is_first || d.layout().resizes_all() {
             self.change.data().set_dims(&d, next.to_vec())?;

@@ -36,6 +36,15 @@ impl<'a> Holes<'a> {
     /// that counts as written does no harm, punches afterwards.
     pub(super) fn note_holes(&self, id: ObjectId, size: u64, touched: Touched) -> Result<()> {
         let Some(editing) = &self.connector.editing else { return Ok(()) };
+        if editing.objects.usage(id).is_shape_only {
+            editing.objects.use_object(id, |usage| usage.is_shape_only = false);
+        }
+        self.note_extent(id, size, touched)
+    }
+
+    /// As [`Holes::note_holes`], of a change by the extent, which is no use of the bytes.
+    pub(super) fn note_extent(&self, id: ObjectId, size: u64, touched: Touched) -> Result<()> {
+        let Some(editing) = &self.connector.editing else { return Ok(()) };
         let usage = editing.objects.usage(id);
         if !(usage.is_new_file || usage.has_exact_holes) {
             return Ok(());
@@ -67,6 +76,21 @@ impl<'a> Holes<'a> {
     /// True if `id` is a new file of `size` bytes of which some were written, be it zeros.
     pub(super) fn has_written(&self, id: ObjectId, size: u64) -> bool {
         self.exact_holes(id).is_some_and(|holes| holes.elements() < size)
+    }
+
+    /// True if the bytes that the dataset `id` shows, of which nothing is stored, may be zeros that
+    /// a program left there: they are kept with another fill value. False if a program has only set
+    /// its shape.
+    pub(super) fn shows_bytes(&self, id: ObjectId, size: u64) -> bool {
+        let is_shape_only = self.connector.editing.as_ref().is_some_and(|editing| editing.objects.usage(id).is_shape_only);
+        size > 0 && !is_shape_only
+    }
+
+    /// The dataset `id`, which was empty, has an extent now.
+    pub(super) fn note_shape(&self, id: ObjectId) {
+        if let Some(editing) = &self.connector.editing {
+            editing.objects.use_object(id, |usage| usage.is_shape_only = true);
+        }
     }
 
     /// All holes of `id`; `None` unless it is a new file.

@@ -28,6 +28,9 @@ pub(super) struct Usage {
     pub is_new_file: bool,
     /// It was such a file until its description was set, and `Pending::holes` has all its holes.
     pub has_exact_holes: bool,
+    /// Its extent was set as a fact of an empty file, and no byte of it was written, punched or cut
+    /// since.
+    pub is_shape_only: bool,
     /// Its raw data was found to end before the EOF at open.
     pub has_sound_bounds: bool,
     /// Round and seconds since 1970 in which its times were last stored.

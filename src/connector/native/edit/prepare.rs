@@ -111,7 +111,7 @@ impl LayoutChange<'_> {
         if self.is_wish(&d, &spec) {
             return Ok(None);
         }
-        let creation = plan(&d.now()?, &spec, &mut Values::new(self.change, &store))?;
+        let creation = plan(&self.now(&d)?, &spec, &mut Values::new(self.change, &store))?;
         if self.is_maximum(&d, &spec, &creation)? {
             return Ok(None);
         }

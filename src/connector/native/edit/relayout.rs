@@ -14,7 +14,7 @@ use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result, limits};
 use crate::connector::ObjectId;
-use crate::connector::plan::check_holes;
+use crate::connector::plan::{Now, check_holes};
 use crate::dataset::create::{Messages, dataset_messages, datatype_message};
 use crate::dataset::creation::Creation;
 use crate::dataset::heap::HeapStore as _;
@@ -78,8 +78,7 @@ impl LayoutChange<'_> {
         }
         let mut messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
-        let zeros_count = creation.layout.kind.profile().is_some() && self.change.connector.holes().has_written(id, d.bytes.size);
-        let blank = d.bytes.is_blank()? && !zeros_count;
+        let blank = self.is_untouched(d)? && !self.counts_zeros(d, creation);
         if matches!(elements, Elements::Kept { .. })
             && !parsed
             && !blank
@@ -127,6 +126,9 @@ impl LayoutChange<'_> {
                 None => self.copy_elements(&old, id, creation.undefine_fill)?,
             },
         }
+        if old.bytes.size == 0 {
+            self.change.connector.holes().note_shape(id);
+        }
         // What is in memory only would be lost if something fails after this.
         self.change.dirty_chunks().flush_within(id)?;
         if !keeps_id {
@@ -134,6 +136,29 @@ impl LayoutChange<'_> {
         }
         env.forget(key(old.id));
         Ok(())
+    }
+
+    /// True if nothing of the dataset `d` is stored, nor in memory to be stored.
+    fn is_untouched(&self, d: &Dataset) -> Result<bool> {
+        Ok(d.bytes.is_blank()? && !self.change.connector.options.environment.dirty.has(key(d.id)))
+    }
+
+    /// True if the zeros that `d` shows, of which nothing is stored, are elements of what `creation`
+    /// makes of it: written ones are defined, and all of them have the bytes that they had with
+    /// another fill value.
+    fn counts_zeros(&self, d: &Dataset, creation: &Creation) -> bool {
+        let (holes, size) = (self.change.connector.holes(), d.bytes.size);
+        let keeps = creation.bytes() == Some(size) && !creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
+        let fills_alike = d.bytes.fill.reads_like(&creation.fill, creation.datatype.element_size());
+        creation.layout.kind.profile().is_some() && holes.has_written(d.id, size) || keeps && !fills_alike && holes.shows_bytes(d.id, size)
+    }
+
+    /// What `d` is, for a plan of what it becomes: bytes that a program wrote have a number, also
+    /// if all of them are zeros.
+    pub(super) fn now(&self, d: &Dataset) -> Result<Now> {
+        let now = d.now()?;
+        let blank = now.blank && self.is_untouched(d)? && !self.change.connector.holes().has_written(d.id, d.bytes.size);
+        Ok(Now { blank, ..now })
     }
 
     /// Makes the dataset `d` a named datatype.
