@@ -146,7 +146,7 @@ impl MemoryFs {
             btime: time,
             uid: self.uid,
             gid: self.gid,
-            is_generated: false,
+            is_brief: false,
         }
     }
 

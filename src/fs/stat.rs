@@ -72,7 +72,7 @@ impl Stat {
         if let Err(e) = self.set_size(node, &mut attr) {
             self.mounted.check_again();
             self.mounted.log_failure(node.item.object(), &e);
-            (attr.perm, attr.size, attr.blocks) = (0, 0, 0);
+            (attr.perm, attr.size, attr.blocks, attr.is_brief) = (0, 0, 0, true);
         }
         attr
     }
@@ -113,7 +113,7 @@ impl Stat {
             btime: backing.mtime,
             uid: spec.uid,
             gid: spec.gid,
-            is_generated: kind == FileKind::Regular && node.item.view.is_generated(&node.item),
+            is_brief: kind == FileKind::Regular && node.item.view.is_generated(&node.item),
         }
     }
 

@@ -60,8 +60,8 @@ pub struct Attr {
     pub uid: u32,
     /// Group owner.
     pub gid: u32,
-    /// The size is found while the file is read: the kernel must not cache it.
-    pub is_generated: bool,
+    /// The kernel must not cache them: the size is found while the file is read, or was not found.
+    pub is_brief: bool,
 }
 
 /// Answer to a lookup.

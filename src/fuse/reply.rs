@@ -127,7 +127,7 @@ fn attr_absent() -> Attr {
         btime: UNIX_EPOCH,
         uid: 0,
         gid: 0,
-        is_generated: false,
+        is_brief: false,
     }
 }
 

@@ -142,7 +142,7 @@ impl Served {
 
     /// How long the kernel may cache attributes.
     pub(super) fn attr_time(&self, attr: &Attr) -> Duration {
-        if attr.is_generated { Duration::ZERO } else { self.times.attr }
+        if attr.is_brief { Duration::ZERO } else { self.times.attr }
     }
 
     pub(super) fn reply_entry(&self, result: FsResult<Entry>, reply: ReplyEntry) {

@@ -185,7 +185,7 @@ impl MirrorFs {
             btime: time,
             uid,
             gid,
-            is_generated: false,
+            is_brief: false,
         }
     }
 

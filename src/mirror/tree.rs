@@ -179,7 +179,7 @@ impl MirrorFs {
             btime: status.mtime.min(status.ctime),
             uid: self.spec.uid.filter(|_| container).unwrap_or(entry.uid),
             gid: self.spec.gid.filter(|_| container).unwrap_or(entry.gid),
-            is_generated: false,
+            is_brief: false,
         }
     }
 

@@ -30,6 +30,31 @@ fn the_exact_form_tells_every_length() {
     assert_eq!(listed, mount.names(""), "the same tree");
 }
 
+/// Regression: the file was empty, its attributes said mode 0, and root read it without an error.
+#[test]
+fn strings_that_cannot_be_read_are_no_empty_file() {
+    let (place, file) = super::facts::created("v110");
+    super::facts::h5py(
+        &file,
+        "    d = f.create_dataset('s', (4000,), h5py.string_dtype(), chunks=(1000,), compression='gzip'); d[:] = ['hello', 'world'] * 2000
+    at = d.id.get_chunk_info(1).byte_offset; f.close()
+    data = bytearray(open(sys.argv[1], 'rb').read()); data[at + 20:at + 60] = b'\\xff' * 40; open(sys.argv[1], 'wb').write(data)",
+    );
+    for options in [&[][..], &["--read-write"]] {
+        let mount = Mount::start(super::support::Place::new(), &file, options);
+        for path in ["s", ".h5dir/exact/s"] {
+            let stat = mount.path(path).metadata().unwrap();
+            assert_eq!((stat.len(), std::os::unix::fs::PermissionsExt::mode(&stat.permissions()) & 0o777), (0, 0), "{path}");
+            let error = std::fs::read(mount.path(path)).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EIO), "{path}");
+            let (copied, text) = super::facts::shell(mount.place.dir(), &format!("cp mnt/{path} copy"));
+            assert!(!copied && text.contains("Input/output error"), "{path}: {text}");
+        }
+        assert!(mount.log().contains("filter"), "{}", mount.log());
+    }
+    drop(place);
+}
+
 #[test]
 fn any_range_of_the_lines_can_be_read() {
     let mount = Mount::fixture("variable");

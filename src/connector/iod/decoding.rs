@@ -121,7 +121,7 @@ impl ChunkReader {
     pub(super) fn check_whole(&self, d: &Dataset, stored: u64) -> Result<()> {
         d.check_stored(stored)?;
         let len = d.decoded_len(stored);
-        if len <= self.env.changed_chunk_max() { Ok(()) } else { Err(refused(d, len, len.saturating_mul(4))) }
+        if len <= self.env.whole_chunk_max() { Ok(()) } else { Err(refused(d, len, len.saturating_mul(4))) }
     }
 
     /// Errors: `EFBIG` if chunks of `d` are too large to be changed in memory.

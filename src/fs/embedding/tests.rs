@@ -29,7 +29,7 @@ fn attr(ino: Ino) -> Attr {
         btime: time,
         uid: 0,
         gid: 0,
-        is_generated: false,
+        is_brief: false,
     }
 }
 

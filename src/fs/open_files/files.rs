@@ -70,6 +70,10 @@ impl OpenFiles {
         let direct_io = node.item.view.is_generated(&node.item) || bypasses;
         let state = self.mounted.state();
         let bytes = self.bytes(node)?;
+        if mode.read && !mode.truncate && !direct_io {
+            // The kernel reads nothing of a file without a size.
+            bytes.size().map_err(|e| self.mounted.failed(node.item.object(), &e))?;
+        }
         let handle = Handle(self.next_handle.fetch_add(1, Ordering::Relaxed));
         let mut holder = None;
         if let Some(edit) = self.mounted.connector.edit() {
