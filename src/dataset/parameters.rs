@@ -22,7 +22,7 @@
 use crate::base::datatype::{ByteOrder, Class, Datatype};
 use crate::base::filter_spec::FilterSpec;
 use crate::base::{Address, Error, Result};
-use crate::filter::registry;
+use crate::filter::{registry, zfp_chunk_bytes};
 
 const STRUCTURE: &str = "filter pipeline message";
 
@@ -73,6 +73,7 @@ impl Subject<'_> {
             32001 => self.blosc("blosc", [2, 2], given)?,
             32026 => self.blosc2(given)?,
             32008 => self.bitshuffle(given),
+            32013 => self.zfp(filter)?,
             _ => given.clone(),
         };
         let name = if filter.name.is_empty() { registry::stored_name(filter.id).into() } else { filter.name.clone() };
@@ -176,6 +177,17 @@ impl Subject<'_> {
             }
         }
         Ok(values)
+    }
+
+    /// Values of zfp are those that its plug-in stores, which describe the chunk.
+    fn zfp(&self, filter: &FilterSpec) -> Result<Vec<u32>> {
+        let Ok(bytes) = zfp_chunk_bytes(&filter.cd_values) else {
+            return refuse("zfp", "its values are needed as a program with the plug-in stores them");
+        };
+        if bytes != self.bytes() && !filter.is_optional() {
+            return refuse("zfp", &format!("its values are for chunks of {bytes} bytes, not {}", self.bytes()));
+        }
+        Ok(filter.cd_values.clone())
     }
 
     fn bitshuffle(&self, given: &[u32]) -> Vec<u32> {

@@ -30,3 +30,4 @@ mod zstd;
 pub use crate::base::filter_spec::FilterSpec;
 pub use error::{FilterError, Params};
 pub use pipeline::{Pipeline, name_of};
+pub use zfp::chunk_bytes as zfp_chunk_bytes;

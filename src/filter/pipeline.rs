@@ -43,7 +43,10 @@ impl FilterSpec {
         let name = || self.display_name().into_owned();
         let encode = registry::encoder(self.id).ok_or_else(|| FilterError::Unknown { id: self.id, name: name() })?;
         let p = Params { cd_values: &self.cd_values, expected: data.len(), limit: usize::MAX };
-        let encoded = encode(data, &p)?.filter(|out| !out.is_empty());
+        let mut encoded = encode(data, &p)?.filter(|out| !out.is_empty());
+        if let Some(store) = registry::storing_encoder(self.id).filter(|_| encoded.is_none() && !self.is_optional()) {
+            encoded = store(data, &p)?;
+        }
         encoded.ok_or_else(|| FilterError::Declined { id: self.id, name: name() })
     }
 }
@@ -188,6 +191,26 @@ mod tests {
         assert!(matches!(pipeline.decode(&[1, 2, 3], 0b11, 4), Err(FilterError::Corrupt { .. })));
         assert!(Pipeline::default().is_empty());
         assert_eq!(Pipeline::default().decode(&[7], 0, 1).unwrap(), [7]);
+    }
+
+    /// Regression: chunks that Blosc does not make smaller were lost where it is mandatory.
+    #[test]
+    fn mandatory_blosc_stores_what_does_not_shrink() {
+        let mut x = 1u32;
+        let noise = std::iter::repeat_with(|| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (x >> 24) as u8
+        });
+        for (level, len) in [(5, 20_000), (0, 20_000), (5, 12)] {
+            let data: Vec<u8> = noise.clone().take(len).collect();
+            for flags in [0, 1] {
+                let values = vec![2, 2, 4, len as u32, level, 1, 1];
+                let p = Pipeline { filters: vec![FilterSpec { id: 32001, flags, name: Vec::new(), cd_values: values }] };
+                let (stored, mask) = p.encode(data.clone()).unwrap();
+                assert_eq!((stored.len(), mask), if flags == 0 { (len + 16, 0) } else { (len, 1) });
+                assert!(p.decode(&stored, mask, len).unwrap() == data, "level {level}, {len} bytes");
+            }
+        }
     }
 
     #[test]

@@ -40,17 +40,24 @@ struct Filter {
 struct Codec {
     decode: Decoder,
     encode: Encoder,
+    /// Encodes what `encode` declines, for pipelines that cannot do without the filter.
+    store: Option<Encoder>,
     /// The decoder returns the encoded bytes.
     is_lossless: bool,
 }
 
 const fn lossless(decode: Decoder, encode: Encoder) -> Option<Codec> {
-    Some(Codec { decode, encode, is_lossless: true })
+    Some(Codec { decode, encode, store: None, is_lossless: true })
+}
+
+/// A lossless filter that stores what does not shrink.
+const fn storing(decode: Decoder, encode: Encoder, store: Encoder) -> Option<Codec> {
+    Some(Codec { decode, encode, store: Some(store), is_lossless: true })
 }
 
 /// N-Bit drops bits outside the precision; scale-offset and zfp round.
 const fn lossy(decode: Decoder, encode: Encoder) -> Option<Codec> {
-    Some(Codec { decode, encode, is_lossless: false })
+    Some(Codec { decode, encode, store: None, is_lossless: false })
 }
 
 const fn implemented(id: u16, name: &'static str, stored_name: &'static str, codec: Option<Codec>) -> Filter {
@@ -85,7 +92,7 @@ static FILTERS: &[Filter] = &[
     known(306, "ucl"),
     implemented(307, "bzip2", "bzip2", lossless(bzip2::decode, bzip2::encode)).also(&["bz2"]),
     implemented(32000, "lzf", "lzf", lossless(lzf::decode, lzf::encode)),
-    implemented(32001, "blosc", "blosc", lossless(blosc::decode, blosc::encode)),
+    implemented(32001, "blosc", "blosc", storing(blosc::decode, blosc::encode, blosc::store)),
     known(32002, "mafisc"),
     implemented(32003, "snappy", "", lossless(snappy::decode, snappy::encode)),
     implemented(32004, "lz4", LZ4_NAME, lossless(lz4::decode, lz4::encode)),
@@ -131,6 +138,11 @@ pub fn decoder(id: u16) -> Option<Decoder> {
 /// Returns the encoder of filter `id`, if implemented.
 pub fn encoder(id: u16) -> Option<Encoder> {
     filter(id)?.codec.as_ref().map(|codec| codec.encode)
+}
+
+/// Returns what encodes the bytes that the encoder of filter `id` declines, if there is such a form.
+pub fn storing_encoder(id: u16) -> Option<Encoder> {
+    filter(id)?.codec.as_ref()?.store
 }
 
 /// True if filter `id` is implemented and its decoder returns the encoded bytes.

@@ -45,6 +45,15 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
+/// Size of the chunks that `cd_values` describe, bytes.
+///
+/// # Errors
+/// Those of [`decode`]: they are not the values that the plug-in stores.
+pub fn chunk_bytes(cd_values: &[u32]) -> Result<u64, FilterError> {
+    let (field, ..) = client_data(cd_values)?;
+    length_of(&field).and_then(|n| u64::try_from(n).ok()).ok_or(FilterError::TooLarge { filter: NAME, limit: usize::MAX })
+}
+
 /// Encodes one chunk; never declines.
 ///
 /// # Errors

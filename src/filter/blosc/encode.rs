@@ -20,6 +20,8 @@ const CHUNK_BYTES_MIN: usize = 128;
 const BLOCK_BYTES: (usize, usize) = (64 << 10, 256 << 10);
 /// Largest item size, bytes; larger items are treated as single bytes.
 const ITEM_MAX: usize = 255;
+/// Flag of a chunk whose bytes follow the header as they are.
+const UNCOMPRESSED: u8 = 2;
 /// Level when the client data state none.
 const DEFAULT_LEVEL: u32 = 5;
 
@@ -151,6 +153,21 @@ pub(in crate::filter) fn put_blocks(s: &Settings, input: &[u8], block: usize, mo
         }
     }
     Ok(true)
+}
+
+/// Stores one chunk uncompressed, for pipelines that cannot do without the filter.
+///
+/// # Errors
+/// As [`encode`]; [`FilterError::Unsupported`] for 2 GiB and more.
+pub fn store(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let s = Settings::new(p.cd_values)?;
+    let too_large = || FilterError::unsupported(NAME, format!("a chunk of {} bytes", input.len()));
+    let size = input.len().checked_add(HEADER).filter(|size| i32::try_from(*size).is_ok()).ok_or_else(too_large)?;
+    let mut out = bounded::buffer(NAME, size, usize::MAX)?;
+    out.extend_from_slice(&[2, 1, s.code() << 5 | UNCOMPRESSED, s.item as u8]);
+    [input.len(), s.block(input.len()), size].iter().for_each(|n| out.extend_from_slice(&(*n as u32).to_le_bytes()));
+    out.extend_from_slice(input);
+    Ok(Some(out))
 }
 
 /// Compresses one chunk; declines if the result would be longer than `input`, at level 0, and for

@@ -11,4 +11,4 @@ mod lz;
 mod unshuffle;
 
 pub use decode::decode;
-pub use encode::encode;
+pub use encode::{encode, store};

@@ -17,7 +17,6 @@ use crate::base::filter_spec::FilterSpec;
 use crate::base::{Result, limits};
 use crate::connector::filters::{self, DEFLATE, FLETCHER32, RESERVED, registered_name};
 
-const LZF: u16 = 32000;
 /// Level of deflate when none is given, as h5py's.
 const DEFLATE_LEVEL: u32 = 4;
 /// Values of one filter.
@@ -122,8 +121,8 @@ fn id_of(name: &str) -> Option<u16> {
 
 /// The filter `id` with the parameters that HDF5 programs use by default.
 fn default_of(id: u16) -> FilterSpec {
-    // A chunk that deflate cannot make smaller is stored without; a checksum is never left out.
-    let optional = id != FLETCHER32 && id < RESERVED || id == LZF;
+    // A chunk that a filter cannot make smaller is stored without; a checksum is never left out.
+    let optional = id != FLETCHER32;
     let name = registered_name(id).filter(|_| id >= RESERVED).unwrap_or_default();
     let cd_values = if id == DEFLATE { vec![DEFLATE_LEVEL] } else { Vec::new() };
     FilterSpec { id, flags: u16::from(optional), name: name.as_bytes().to_vec(), cd_values }
