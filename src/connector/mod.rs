@@ -60,7 +60,7 @@ use std::sync::Arc;
 
 /// Registered filters.
 pub mod filters {
-    pub use crate::filter::registry::{DEFLATE, FLETCHER32, RESERVED, id_of, name_of, registered_name};
+    pub use crate::filter::registry::{DEFLATE, FLETCHER32, RESERVED, encoder, id_of, name_of, registered_name};
 }
 
 /// Result of a connector operation.

@@ -2,7 +2,7 @@
 
 use super::journal::{self, BYTES_MAX, Journal};
 use super::overlay::{Bytes, SECTOR};
-use super::transaction::{BATCH_BYTES, GRANULE, JOURNAL_RESERVED, Transaction};
+use super::transaction::{BATCH_BYTES, GRANULE, Transaction, journal_room};
 use super::write_order::WriteOrder;
 use super::{WriteDriver, read_all};
 use std::io;
@@ -228,6 +228,7 @@ impl Transaction {
         self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { after_mark(f.error) } else { f })?;
         changes.apply(&*self.driver).map_err(after_mark)?;
         disarm(&*file, &changes, encoded.len() as u64);
+        self.journal_room.give_back(&*file);
         Ok(())
     }
 
@@ -321,8 +322,8 @@ impl Transaction {
 /// commit. An error is harmless: the file no longer matches it, or it repeats the same changes.
 fn disarm(file: &dyn WriteDriver, changes: &Journal, len: u64) {
     let _ = journal::make_void(file);
-    if len > JOURNAL_RESERVED {
-        let _ = file.set_len(JOURNAL_RESERVED);
+    if len > journal_room::RESERVED {
+        let _ = file.set_len(journal_room::RESERVED);
         let _ = file.write_at(&journal::void_head(changes.owner), 0);
         let _ = journal::set_free_record(file, changes.free_record);
     }

@@ -58,6 +58,8 @@ impl Block {
 #[derive(Default)]
 pub struct Overlay {
     blocks: BTreeMap<u64, Block>,
+    /// Sectors with changed live bytes.
+    changed_sectors: u64,
     /// Offset from which on the file has no bytes but zeros; `None` if unknown.
     zeros: Option<u64>,
     /// Undo log of the operation under way.
@@ -155,6 +157,11 @@ impl Overlay {
         Some(number.saturating_mul(BLOCK as u64).max(offset))
     }
 
+    /// Bytes of sectors with changed live bytes, which a commit writes.
+    pub fn changed_bytes(&self) -> u64 {
+        self.changed_sectors.saturating_mul(SECTOR)
+    }
+
     /// Approximate bytes of memory.
     pub fn bytes(&self) -> u64 {
         (self.blocks.len() as u64).saturating_mul(BLOCK as u64 + 64)
@@ -188,6 +195,7 @@ impl Overlay {
             if let Some(target) = block.bytes.get_mut(within..within.saturating_add(n)) {
                 target.copy_from_slice(piece);
             }
+            let changed_before = block.changed.count_ones();
             for sector in within / SECTOR as usize..=(within + n - 1) / SECTOR as usize {
                 let bit = 1 << (sector % SECTORS_PER_BLOCK);
                 block.in_flight &= !bit;
@@ -196,6 +204,8 @@ impl Overlay {
                     Bytes::Fresh => block.fresh |= bit,
                 }
             }
+            let changed = block.changed.count_ones().saturating_sub(changed_before);
+            self.changed_sectors = self.changed_sectors.saturating_add(changed.into());
         }
         Ok(())
     }
@@ -345,6 +355,7 @@ impl Overlay {
             }
             (block.changed, block.fresh) = (changed, fresh);
         }
+        self.changed_sectors = self.blocks.values().map(|block| u64::from(block.changed.count_ones())).sum();
     }
 
     /// Bytes of the undo log.
@@ -363,5 +374,6 @@ impl Overlay {
     pub fn clear(&mut self) {
         self.writes_below = self.writes_below.wrapping_add(1);
         self.blocks.clear();
+        self.changed_sectors = 0;
     }
 }

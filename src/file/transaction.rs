@@ -27,12 +27,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 mod background_write;
 mod eof_extension;
 mod free_record;
+pub(super) mod journal_room;
 mod order;
 mod reading;
 mod reserve;
 
 use background_write::BackgroundWrite;
 use free_record::RecordState;
+use journal_room::JournalRoom;
 
 /// Least and largest growth of the file's length, so that few commits record a new EOF, bytes.
 const GROWTH_BYTES_MIN: u64 = 64 << 10;
@@ -48,12 +50,6 @@ const WRITEBACK_BYTES: u64 = 8 << 20;
 const KEPT_BYTES_MAX: usize = 64 << 10;
 /// Dirty bytes between background writes of fresh sectors.
 pub(super) const BATCH_BYTES: u64 = 4 << 20;
-
-/// Space reserved for the journal at the first operation, so that removals can be committed on a
-/// full disk, bytes.
-pub(super) const JOURNAL_RESERVED: u64 = 256 << 10;
-/// Smallest reservation for the journal, bytes.
-const JOURNAL_RESERVED_MIN: u64 = 4 << 10;
 
 pub(super) struct TransactionState {
     pub(super) overlay: Overlay,
@@ -149,6 +145,7 @@ pub struct Transaction {
     pub(super) state: Arc<RwLock<TransactionState>>,
     pub(super) background: BackgroundWrite,
     pub(super) journal: Mutex<Option<Arc<dyn WriteDriver>>>,
+    pub(super) journal_room: JournalRoom,
     scheduled_eof: eof_extension::ScheduledEof,
     /// True before the first operation.
     unused: AtomicBool,
@@ -201,6 +198,7 @@ impl Transaction {
             state: Arc::new(RwLock::new(state)),
             background: BackgroundWrite::default(),
             journal: Mutex::new(None),
+            journal_room: JournalRoom::default(),
             scheduled_eof: eof_extension::ScheduledEof::default(),
             unused: AtomicBool::new(true),
             out_of_space: AtomicBool::new(false),
@@ -228,7 +226,7 @@ impl Transaction {
         if journal.is_none()
             && let Ok(file) = self.place.create()
         {
-            reserve_journal(&*file);
+            self.journal_room.begin(&*file);
             *journal = Some(file);
         }
     }
@@ -289,6 +287,7 @@ impl Transaction {
     /// [`Transaction::write`], of live bytes with a level if commits are ordered.
     pub fn write_at_level(&self, offset: u64, bytes: &[u8], level: Option<u8>) -> io::Result<()> {
         self.changing()?;
+        self.reserve_journal(offset..offset.saturating_add(bytes.len() as u64), 0)?;
         if bytes.len() <= KEPT_BYTES_MAX && self.keep_in_memory(offset, bytes, level)? {
             return Ok(());
         }
@@ -348,6 +347,13 @@ impl Transaction {
 
     /// Writes elements, which a rollback of the operation under way keeps.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.reserve_journal(offset..offset.saturating_add(bytes.len() as u64), self.journal_room.kept())?;
+        self.write_promised(offset, bytes)
+    }
+
+    /// [`Transaction::write_data`], of bytes for which [`Transaction::promise_journal`] found
+    /// storage.
+    pub fn write_promised(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.changing()?;
         let _idle = self.background.wait();
         self.write_through(offset, bytes, Some(DATA_LEVEL), Overlay::update_kept)
@@ -528,24 +534,6 @@ impl Transaction {
 
     pub(super) fn usable(&self) -> io::Result<()> {
         if self.has_failed() { Err(read_only()) } else { Ok(()) }
-    }
-}
-
-/// Reserves [`JOURNAL_RESERVED`] bytes for the journal `file`, or less on a nearly full disk.
-fn reserve_journal(file: &dyn WriteDriver) {
-    let Ok(len) = file.status().map(|s| s.len) else { return };
-    let mut wanted = JOURNAL_RESERVED;
-    while wanted >= JOURNAL_RESERVED_MIN {
-        // The same amount must remain for the changes to commit.
-        let reserved = file.reserve(wanted.saturating_mul(2));
-        if reserved.is_ok() {
-            let _ = file.set_len(wanted);
-            return;
-        }
-        // Frees storage that was partly allocated.
-        let _ = file.set_len(len);
-        tracing::debug!("cannot reserve {wanted} bytes for the journal: {reserved:?}");
-        wanted /= 4;
     }
 }
 

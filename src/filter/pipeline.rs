@@ -196,13 +196,9 @@ mod tests {
     /// Regression: chunks that Blosc does not make smaller were lost where it is mandatory.
     #[test]
     fn mandatory_blosc_stores_what_does_not_shrink() {
-        let mut x = 1u32;
-        let noise = std::iter::repeat_with(|| {
-            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (x >> 24) as u8
-        });
+        let next = |x: &u32| Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
         for (level, len) in [(5, 20_000), (0, 20_000), (5, 12)] {
-            let data: Vec<u8> = noise.clone().take(len).collect();
+            let data: Vec<u8> = std::iter::successors(Some(1), next).map(|x| (x >> 24) as u8).take(len).collect();
             for flags in [0, 1] {
                 let values = vec![2, 2, 4, len as u32, level, 1, 1];
                 let p = Pipeline { filters: vec![FilterSpec { id: 32001, flags, name: Vec::new(), cd_values: values }] };

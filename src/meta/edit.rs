@@ -241,11 +241,20 @@ impl Store {
 
     /// Writes raw data; a rollback does not undo it.
     pub fn write_raw(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        self.write_raw_by(address, bytes, Transaction::write_data)
+    }
+
+    /// [`Store::write_raw`], of bytes for which `Transaction::promise_journal` found storage.
+    pub fn write_promised(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        self.write_raw_by(address, bytes, Transaction::write_promised)
+    }
+
+    fn write_raw_by(&self, address: Address, bytes: &[u8], write: fn(&Transaction, u64, &[u8]) -> io::Result<()>) -> Result<()> {
         let offset = self.offset(address, "write")?;
         let transaction = self.transaction()?;
         self.reject_superblock(offset, address)?;
         self.reject_unallocated(offset, bytes.len(), address)?;
-        let written = transaction.write_data(offset, bytes).map_err(failed("write", address));
+        let written = write(transaction, offset, bytes).map_err(failed("write", address));
         self.cache.invalidate(&(address.0..address.0.saturating_add(bytes.len() as u64)), true);
         written
     }

@@ -120,6 +120,40 @@ def filled(t, binary, place, label, seed):
                 t.equal(f[name][...].tobytes()[at : at + len(data)], data, f"{label}: {name} for h5py")
 
 
+def overwritten(t, binary, place, label, seed):
+    """A dataset is overwritten where it is, and the journal of all that does not fit the disk: what write(2) accepted is committed."""
+    path, rnd = f"{place}/f.h5", random.Random(seed)
+    chunks, libver, size = [(None, "earliest", 1_600_000), ((20_000,), "latest", 1_600_000), (None, "latest", 1_400_000)][seed % 3]
+    with h5py.File(path, "w", libver=libver) as f:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        if chunks:
+            # Early allocation without filters: the implicit index, whose chunks stay where they are.
+            plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        f.create_dataset("d", data=np.ones(size, "u1"), chunks=chunks, dcpl=plist)
+    want = bytearray(b"\1" * size)
+    with open(f"{place}/filler", "wb") as filler:
+        filler.write(bytes(1_000_000))
+    with harness.mounted(binary, path, "--read-write", "--commit-interval=0") as point:
+        fd = os.open(f"{point}/d", os.O_WRONLY)
+        for n in range(60):
+            at, length = rnd.randrange(size), rnd.choice([100, 20_000, 100_000])
+            data = rnd.randbytes(min(length, size - at))
+            try:
+                written = os.pwrite(fd, data, at)
+            except OSError as e:
+                t.equal(e.errno, errno.ENOSPC, f"{label}: write {n}")
+                continue
+            want[at : at + written] = data[:written]
+            if n % 20 == 7:
+                os.fsync(fd)
+        os.fsync(fd)
+        t.equal(harness.read(f"{point}/d"), bytes(want), f"{label}: through the mount")
+        os.close(fd)
+    with h5py.File(path) as f:
+        t.equal(f["d"][()].tobytes(), bytes(want), f"{label}: h5py")
+    t.equal(sorted(os.listdir(place)), ["f.h5", "filler"], f"{label}: files left")
+
+
 def sparse(t, binary, place, label, seed):
     """The disk is full when elements are written into a hole, left by h5dir (an even seed) or by libhdf5."""
     path, first, data = f"{place}/f.h5", b"first", random.Random(seed).randbytes(100000)
@@ -364,6 +398,8 @@ def main():
         one_round(t, options.bin, f"round {number}", options.seed + number, filled)
     for seed in range(4):
         one_round(t, options.bin, f"container {seed}", seed, collected)
+    for seed in range(6):
+        one_round(t, options.bin, f"overwritten {seed}", seed, overwritten, 3)
     for seed in (0, 1):
         one_round(t, options.bin, f"hole {seed}", seed, sparse)
     for layout, size in itertools.product(LAYOUTS, (2, 5)):

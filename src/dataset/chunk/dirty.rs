@@ -30,12 +30,31 @@ pub struct DirtyChunk {
     is_in_file: bool,
     /// Bytes written so far, counting rewrites again.
     written: AtomicU64,
-    /// The chunk index had no record of the chunk at insertion.
-    added: bool,
-    /// Memory of all chunks, bytes.
-    total: Arc<AtomicU64>,
+    /// What the chunk index said at insertion.
+    before: Before,
+    /// Memory of all chunks.
+    total: Arc<Memory>,
     /// Memory that `total` counts for this chunk; `None`: it was removed.
     charged: Mutex<Option<u64>>,
+}
+
+/// What the index says of a chunk that becomes dirty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// It has no record of the chunk.
+    Absent,
+    /// The chunk gets another place when it is stored.
+    Moves,
+    /// The chunk is stored where it is.
+    InPlace,
+}
+
+/// Memory of dirty chunks, bytes.
+#[derive(Debug, Default)]
+struct Memory {
+    all: AtomicU64,
+    /// Of those that are stored where they are.
+    in_place: AtomicU64,
 }
 
 /// Memory of an entry besides the chunk's bytes; most of the memory of one-element chunks.
@@ -88,8 +107,8 @@ enum Old {
 #[derive(Default)]
 pub(crate) struct DirtyChunks {
     entries: Mutex<Entries>,
-    /// Memory of all chunks, bytes.
-    bytes: Arc<AtomicU64>,
+    /// Memory of all chunks.
+    bytes: Arc<Memory>,
     /// Maximum of `bytes` so far.
     #[cfg(test)]
     peak_bytes: AtomicU64,
@@ -100,12 +119,17 @@ pub(crate) struct DirtyChunks {
 impl DirtyChunks {
     /// True when there is no dirty chunk.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.load(Ordering::Acquire) == 0
+        self.bytes() == 0
     }
 
     /// Memory of all chunks, bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Acquire)
+        self.bytes.all.load(Ordering::Acquire)
+    }
+
+    /// Memory of the chunks that are stored where they are, bytes.
+    pub(crate) fn bytes_in_place(&self) -> u64 {
+        self.bytes.in_place.load(Ordering::Acquire)
     }
 
     /// Maximum of the memory of all chunks so far, bytes.
@@ -194,12 +218,11 @@ impl DirtyChunks {
         Ok(())
     }
 
-    /// Adds a chunk, of which `written` bytes are new. `added`: the chunk index has no record of
-    /// it.
-    pub(crate) fn insert(&self, key: ChunkKey, image: Image, written: u64, added: bool) {
+    /// Adds a chunk, of which `written` bytes are new.
+    pub(crate) fn insert(&self, key: ChunkKey, image: Image, written: u64, before: Before) {
         let (is_in_file, chunk) = (FileImage::of(&*image).is_some(), ChangedChunk::new(Unencoded::shared(image)));
         let (written, total, charged) = (written.into(), self.bytes.clone(), Mutex::new(None));
-        let chunk = DirtyChunk { chunk, is_in_file, written, added, total, charged };
+        let chunk = DirtyChunk { chunk, is_in_file, written, before, total, charged };
         let old = self.replace_chunk(key, Arc::new(chunk));
         self.log_replaced(key, old);
     }
@@ -334,14 +357,14 @@ impl DirtyChunk {
         self.now().image().element_bytes()
     }
 
-    /// True when the chunk index had no record of the chunk at insertion.
-    pub(crate) fn is_added(&self) -> bool {
-        self.added
+    /// What the chunk index said at insertion.
+    pub(crate) fn before(&self) -> Before {
+        self.before
     }
 
     /// Decoded bytes if the chunk has no record in the chunk index, else 0.
     fn added_bytes(&self) -> u64 {
-        if self.added { self.len() } else { 0 }
+        if self.before == Before::Absent { self.len() } else { 0 }
     }
 
     /// Memory, bytes.
@@ -353,14 +376,14 @@ impl DirtyChunk {
     fn charge(&self) {
         let mut charged = self.charged.lock();
         let memory = self.memory();
-        let old = charged.replace(memory);
-        self.total.fetch_add(memory.saturating_sub(old.unwrap_or(0)), Ordering::AcqRel);
+        let old = charged.replace(memory).unwrap_or(0);
+        self.count(old, memory);
     }
 
     /// Counts the memory of the chunk no more, which is removed.
     fn release(&self) {
-        let old = self.charged.lock().take();
-        self.total.fetch_sub(old.unwrap_or(0), Ordering::AcqRel);
+        let old = self.charged.lock().take().unwrap_or(0);
+        self.count(old, 0);
     }
 
     /// Counts the memory that the chunk takes after a change.
@@ -368,9 +391,17 @@ impl DirtyChunk {
         let mut charged = self.charged.lock();
         let Some(old) = charged.as_mut() else { return };
         let memory = self.memory();
-        self.total.fetch_add(memory.saturating_sub(*old), Ordering::AcqRel);
-        self.total.fetch_sub(old.saturating_sub(memory), Ordering::AcqRel);
+        self.count(*old, memory);
         *old = memory;
+    }
+
+    /// The chunk took `old` bytes, and takes `now`.
+    fn count(&self, old: u64, now: u64) {
+        let is_in_place = self.before == Before::InPlace && !self.is_in_file;
+        for total in std::iter::once(&self.total.all).chain(is_in_place.then_some(&self.total.in_place)) {
+            total.fetch_add(now.saturating_sub(old), Ordering::AcqRel);
+            total.fetch_sub(old.saturating_sub(now), Ordering::AcqRel);
+        }
     }
 
     /// Replaces the decoded chunk.
@@ -444,14 +475,14 @@ mod tests {
         let d = DirtyChunks::default();
         assert!(d.is_empty() && d.get(key(1)).is_none());
         for n in [1, 2, 3, 14] {
-            d.insert(key(n), DenseImage::boxed(vec![n as u8; 100]), if n == 3 { 100 } else { 7 }, true);
+            d.insert(key(n), DenseImage::boxed(vec![n as u8; 100]), if n == 3 { 100 } else { 7 }, Before::Absent);
         }
         d.get(key(1));
         assert_eq!(d.bytes(), 4 * (100 + ENTRY_OVERHEAD_BYTES));
         let order: Vec<u64> = d.choose(2 * (100 + ENTRY_OVERHEAD_BYTES) + 1).iter().map(|(k, _)| k.chunk).collect();
         assert_eq!(order, [3, 2, 14]);
         assert_eq!(d.datasets(), [0.into(), 1.into()]);
-        d.insert(key(2), DenseImage::boxed(vec![9; 50]), 50, true);
+        d.insert(key(2), DenseImage::boxed(vec![9; 50]), 50, Before::Absent);
         assert_eq!((d.bytes(), d.of(0.into()).len()), (350 + 4 * ENTRY_OVERHEAD_BYTES, 3));
         assert!(d.has(0.into()) && d.has(1.into()) && !d.has(2.into()));
         d.forget(0.into());
@@ -464,7 +495,7 @@ mod tests {
     #[test]
     fn chunks_of_single_elements_do_not_fill_the_memory() {
         let d = DirtyChunks::default();
-        (0..1000).for_each(|n| d.insert(ChunkKey { dataset: 1.into(), chunk: n }, DenseImage::boxed(vec![0; 8]), 8, true));
+        (0..1000).for_each(|n| d.insert(ChunkKey { dataset: 1.into(), chunk: n }, DenseImage::boxed(vec![0; 8]), 8, Before::Absent));
         assert!(d.bytes() > 100_000, "an entry takes far more than its eight bytes");
     }
 
@@ -472,7 +503,7 @@ mod tests {
     fn a_failed_operation_is_rolled_back() {
         let d = DirtyChunks::default();
         for n in [1, 2, 3] {
-            d.insert(key(n), DenseImage::boxed(vec![n as u8; 8]), 8, true);
+            d.insert(key(n), DenseImage::boxed(vec![n as u8; 8]), 8, Before::Absent);
         }
         let all = || d.of(0.into()).into_iter().map(|(k, c)| (k.chunk, c.now().image().dense().unwrap().to_vec())).collect::<Vec<_>>();
         let before = all();
@@ -481,13 +512,13 @@ mod tests {
             let one = d.get(key(1)).unwrap();
             d.log_bytes(key(1), &one, 6, 2).unwrap();
             one.change(0, |image| image.write(6, &[9, 9])).unwrap().unwrap();
-            d.insert(key(2), DenseImage::boxed(vec![7; 100]), 0, true);
+            d.insert(key(2), DenseImage::boxed(vec![7; 100]), 0, Before::Absent);
             d.remove(key(3));
-            d.insert(key(4), DenseImage::boxed(vec![4; 8]), 0, true);
+            d.insert(key(4), DenseImage::boxed(vec![4; 8]), 0, Before::Absent);
             d.remove(key(4));
-            d.insert(key(5), DenseImage::boxed(vec![5; 8]), 0, true);
+            d.insert(key(5), DenseImage::boxed(vec![5; 8]), 0, Before::Absent);
             d.forget(0.into());
-            d.insert(key(6), DenseImage::boxed(vec![6; 8]), 0, true);
+            d.insert(key(6), DenseImage::boxed(vec![6; 8]), 0, Before::Absent);
             d.end(done);
             if !done {
                 assert_eq!((all(), d.bytes()), (before.clone(), 24 + 3 * ENTRY_OVERHEAD_BYTES));

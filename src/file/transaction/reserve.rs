@@ -32,9 +32,10 @@ impl Transaction {
         self.out_of_space.store(true, Ordering::Release);
     }
 
-    /// True if a change failed with ENOSPC and a commit makes space in the file free.
+    /// True if a change failed with ENOSPC and a commit makes space in the file, or of the journal,
+    /// free.
     pub fn is_relieved(&self) -> bool {
-        self.out_of_space.load(Ordering::Acquire) && self.state.read().space.has_freed()
+        self.out_of_space.load(Ordering::Acquire) && (self.state.read().space.has_freed() || self.has_long_journal())
     }
 
     /// Makes the end of the session free the storage of free space, as far as the file system can.

@@ -245,7 +245,7 @@ fn the_journal_leaves_room_on_a_nearly_full_disk() {
         [(0, 56), (4 << 10, 56), (8 << 10, 4 << 10), (100 << 10, 16 << 10), (256 << 10, 64 << 10), (512 << 10, 256 << 10)]
     {
         let disk = NearlyFull { file: GrowingFile::new(vec![0; 56]), room };
-        super::reserve_journal(&disk);
+        super::JournalRoom::default().begin(&disk);
         assert_eq!(disk.file.bytes().len(), reserved, "{room}");
     }
 }

@@ -15,7 +15,7 @@ use super::node::{Fields, Node};
 use super::{invalid, shown};
 use crate::base::filter_spec::FilterSpec;
 use crate::base::{Result, limits};
-use crate::connector::filters::{self, DEFLATE, FLETCHER32, RESERVED, registered_name};
+use crate::connector::filters::{self, DEFLATE, FLETCHER32, RESERVED, encoder, registered_name};
 
 /// Level of deflate when none is given, as h5py's.
 const DEFLATE_LEVEL: u32 = 4;
@@ -121,8 +121,9 @@ fn id_of(name: &str) -> Option<u16> {
 
 /// The filter `id` with the parameters that HDF5 programs use by default.
 fn default_of(id: u16) -> FilterSpec {
-    // A chunk that a filter cannot make smaller is stored without; a checksum is never left out.
-    let optional = id != FLETCHER32;
+    // A chunk that a filter cannot make smaller is stored without; a checksum is never left out,
+    // nor is a filter that there is no encoder for.
+    let optional = id != FLETCHER32 && (id < RESERVED || encoder(id).is_some());
     let name = registered_name(id).filter(|_| id >= RESERVED).unwrap_or_default();
     let cd_values = if id == DEFLATE { vec![DEFLATE_LEVEL] } else { Vec::new() };
     FilterSpec { id, flags: u16::from(optional), name: name.as_bytes().to_vec(), cd_values }

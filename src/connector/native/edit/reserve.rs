@@ -75,6 +75,7 @@ impl Access<'_> {
         let store = &self.connector.file(0)?.store;
         let transaction = store.transaction()?;
         let failed = |e| Error::io("reserve storage", Address::UNDEF, &e);
+        transaction.promise_journal(self.connector.options.environment.dirty.bytes_in_place()).map_err(failed)?;
         let mut tail = longer(chunks).saturating_add(STRUCTURES_BYTES);
         if let Some(log) = log {
             let around = if staged > 0 || next > 0 { RUN_BYTES } else { 0 };

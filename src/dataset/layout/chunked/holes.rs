@@ -2,7 +2,7 @@
 
 use super::storage::Chunked;
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::dirty::{Before, DirtyChunk};
 use crate::dataset::chunk::pieces::ByteGrid;
 use crate::dataset::chunk::present::{PresentChunks, VisitNumber};
 use crate::dataset::chunk::stored_size::StoredSize;
@@ -56,7 +56,7 @@ impl Chunked {
         if !self.knows_defined() {
             return env.dirty.added_bytes(self.number);
         }
-        let added = env.dirty.of(self.number).into_iter().filter(|(_, chunk)| chunk.is_added());
+        let added = env.dirty.of(self.number).into_iter().filter(|(_, chunk)| chunk.before() == Before::Absent);
         let defined = |chunk: &DirtyChunk| chunk.now().image().defined().map(|set| set.elements().saturating_mul(self.chunks.element_size));
         added.map(|(_, chunk)| defined(&chunk).unwrap_or_else(|| chunk.len())).fold(0, u64::saturating_add)
     }

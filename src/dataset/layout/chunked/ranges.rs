@@ -6,7 +6,7 @@
 use super::write::{ChunkWriter, LOOKUP_CHUNKS_MAX, not_allocated};
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Result};
-use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::dirty::{Before, DirtyChunk};
 use crate::dataset::index::write;
 use crate::dataset::index::{ChunkRecord, Visit};
 use crate::format::message::data_layout::DataLayout;
@@ -204,7 +204,7 @@ impl ChunkWriter<'_> {
             }
             if !in_place {
                 image.clear(&parts.inside);
-                self.env.dirty.insert(key, image, parts.bytes(), false);
+                self.env.dirty.insert(key, image, parts.bytes(), Before::Moves);
                 self.drop_decoded(key);
                 return Ok((false, size));
             }

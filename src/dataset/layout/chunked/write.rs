@@ -11,7 +11,7 @@ use crate::base::limits::{self, IO_PIECE_BYTES};
 use crate::base::zeros::is_zero;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::ChunkGrid;
-use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::dirty::{Before, DirtyChunk};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::encoded::{Encoded, StoredBytes};
 use crate::dataset::chunk::file_image::FileImage;
@@ -184,7 +184,7 @@ impl ChunkWriter<'_> {
         }
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         chunk.gather(&c.grid, t, bytes).ok_or_else(out_of_range)?;
-        self.env.dirty.insert(key, chunk, t.bytes(), record.is_none());
+        self.env.dirty.insert(key, chunk, t.bytes(), self.before(record));
         self.drop_decoded(key);
         Ok(false)
     }
@@ -277,6 +277,15 @@ impl ChunkWriter<'_> {
         c.format.decode(self.store, record, is_edge)
     }
 
+    /// What the record of a chunk that becomes dirty says.
+    fn before(&self, record: Option<ChunkRecord>) -> Before {
+        match record {
+            None => Before::Absent,
+            Some(_) if self.is_implicit() => Before::InPlace,
+            Some(_) => Before::Moves,
+        }
+    }
+
     /// A chunk of fill values in a temporary file.
     pub(super) fn blank_file(&self) -> Result<DirtyFile> {
         DirtyFile::filled(self.chunked.grid.chunk_bytes(), self.fill, 0, &mut |_, _| Ok(()))
@@ -302,9 +311,9 @@ impl ChunkWriter<'_> {
                 None => self.blank_file()?,
             };
             let image = FileImage::from_file(&self.env.images, file, self.fill, self.chunked.grid.chunk_bytes());
-            self.env.dirty.insert(key, Box::new(image), 0, record.is_none());
+            self.env.dirty.insert(key, Box::new(image), 0, self.before(record));
         } else {
-            self.env.dirty.insert(key, self.load(chunk, record)?, 0, record.is_none());
+            self.env.dirty.insert(key, self.load(chunk, record)?, 0, self.before(record));
         }
         self.drop_decoded(key);
         self.env.dirty.get(key).ok_or_else(out_of_range)
@@ -352,7 +361,7 @@ impl ChunkWriter<'_> {
     pub(super) fn store_chunk(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], form: StoredForm) -> Result<bool> {
         if self.is_implicit() {
             let record = self.chunked.index.lookup(self.store, scaled)?.ok_or_else(not_allocated)?;
-            return self.store.write_raw(record.address, stored).map(|()| false);
+            return self.store.write_promised(record.address, stored).map(|()| false);
         }
         let address = self.store.put(stored, SpaceKind::Raw)?;
         self.update_index(layout, scaled, ChunkRecord { address, size: stored.len() as u64, form })

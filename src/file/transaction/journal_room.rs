@@ -1,0 +1,124 @@
+//! Storage for the journal: ENOSPC reaches the change that makes it longer than its storage, not the
+//! commit.
+
+use super::Transaction;
+use crate::file::WriteDriver;
+use crate::file::overlay::SECTOR;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Space reserved for the journal at the first operation, so that removals can be committed on a
+/// full disk, bytes.
+pub(in crate::file) const RESERVED: u64 = 256 << 10;
+/// Part of it that elements leave to structures, of which the commit itself changes some, bytes.
+const FOR_STRUCTURES: u64 = RESERVED / 2;
+/// Smallest reservation for the journal, bytes.
+const RESERVED_MIN: u64 = 4 << 10;
+/// Storage that is added at once, bytes.
+const PIECE: u64 = 1 << 20;
+/// Part of the changed sectors for what the journal says about them: 1 / this.
+const ABOUT_PART: u64 = 16;
+
+/// Storage that the journal has.
+#[derive(Default)]
+pub(in crate::file) struct JournalRoom {
+    /// More than [`RESERVED`], or 0.
+    len: AtomicU64,
+    /// Bytes that the commit changes where they are.
+    promised: AtomicU64,
+}
+
+impl JournalRoom {
+    /// Reserves [`RESERVED`] bytes for the journal `file`, or less on a nearly full disk.
+    pub(super) fn begin(&self, file: &dyn WriteDriver) {
+        let Ok(len) = file.status().map(|s| s.len) else { return };
+        let mut wanted = RESERVED;
+        while wanted >= RESERVED_MIN {
+            // The same amount must remain for the changes to commit.
+            let reserved = file.reserve(wanted.saturating_mul(2));
+            if reserved.is_ok() {
+                let _ = file.set_len(wanted);
+                return;
+            }
+            // Frees storage that was partly allocated.
+            let _ = file.set_len(len);
+            tracing::debug!("cannot reserve {wanted} bytes for the journal: {reserved:?}");
+            wanted /= 4;
+        }
+    }
+
+    /// The journal `file` was written, and is void: storage past [`RESERVED`] is given back.
+    pub(in crate::file) fn give_back(&self, file: &dyn WriteDriver) {
+        if self.len.swap(0, Ordering::AcqRel) > 0 {
+            let _ = file.set_len(RESERVED);
+        }
+    }
+
+    /// What elements leave to others.
+    pub(super) fn kept(&self) -> u64 {
+        FOR_STRUCTURES.saturating_add(self.promised.load(Ordering::Acquire))
+    }
+
+    /// Reserves `len` bytes for the journal `file`, more than it has.
+    fn extend(&self, file: &dyn WriteDriver, len: u64) -> io::Result<()> {
+        let before = file.status()?.len;
+        let wide = file.reserve(len.saturating_add(PIECE)).map(|()| len.saturating_add(PIECE));
+        let reserved = wide.or_else(|_| file.reserve(len).map(|()| len));
+        match reserved {
+            Ok(len) => self.len.store(len, Ordering::Release),
+            // Frees storage that was partly allocated.
+            Err(_) => drop(file.set_len(before)),
+        }
+        reserved.map(drop)
+    }
+}
+
+impl Transaction {
+    /// Ensures storage for the journal of all changes and of a change of `range`; beside `kept`
+    /// bytes for others. Changes that fit what is reserved at the first operation are not refused:
+    /// they may free space. Errors: `ENOSPC`; a commit makes the journal short again.
+    pub(super) fn reserve_journal(&self, range: Range<u64>, kept: u64) -> io::Result<()> {
+        let room = RESERVED.max(self.journal_room.len.load(Ordering::Acquire)).saturating_sub(kept);
+        let len = |range: &Range<u64>| range.end.saturating_sub(range.start);
+        if self.journal_bytes(len(&range)) <= room || self.is_ordered() {
+            return Ok(());
+        }
+        // Fresh bytes are not in it.
+        let parts = self.state.read().space.split_fresh(range);
+        let live = parts.iter().filter(|(_, fresh)| !fresh).map(|(part, _)| len(part)).sum();
+        if live == 0 { Ok(()) } else { self.reserve_room(self.journal_bytes(live), kept) }
+    }
+
+    /// Ensures storage for the journal of all changes and of `bytes` that the commit changes where
+    /// they are. Errors: `ENOSPC`.
+    pub fn promise_journal(&self, bytes: u64) -> io::Result<()> {
+        let before = self.journal_room.promised.swap(bytes, Ordering::AcqRel);
+        if bytes <= before {
+            return Ok(());
+        }
+        self.reserve_room(self.journal_bytes(bytes), FOR_STRUCTURES)
+    }
+
+    fn reserve_room(&self, need: u64, kept: u64) -> io::Result<()> {
+        let room = RESERVED.max(self.journal_room.len.load(Ordering::Acquire)).saturating_sub(kept);
+        if need <= room || self.is_ordered() {
+            return Ok(());
+        }
+        // A commit writes it meanwhile, or will have a shorter one.
+        let Some(journal) = self.journal.try_lock() else { return Ok(()) };
+        let Some(file) = journal.as_ref() else { return Ok(()) };
+        self.journal_room.extend(&**file, need.saturating_add(kept)).inspect_err(|_| self.note_starved())
+    }
+
+    /// True if a commit makes the journal so much shorter that small changes fit.
+    pub(super) fn has_long_journal(&self) -> bool {
+        self.journal_bytes(0) > RESERVED / 4
+    }
+
+    /// Most bytes of the journal for all changes and `len` bytes more.
+    fn journal_bytes(&self, len: u64) -> u64 {
+        let sectors = self.state.read().overlay.changed_bytes().saturating_add(len).saturating_add(2 * SECTOR);
+        sectors.saturating_add(sectors / ABOUT_PART).saturating_add(RESERVED_MIN)
+    }
+}
