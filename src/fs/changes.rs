@@ -107,6 +107,12 @@ impl ChangeLog {
         None
     }
 
+    /// The dataset `id` became shorter by a fact: the kernel asks for the size of its files when it
+    /// needs it, not before.
+    pub fn shortened(&self, id: ObjectId) {
+        self.namespace.nodes.of_object(id).iter().for_each(|node| node.set_shorter(true));
+    }
+
     /// Sets times: in the object, in seconds, where it records them, and until the mount ends.
     pub fn set_times(&self, edit: &dyn Edit, id: ObjectId, changes: &Changes) -> FsResult<()> {
         let seconds = |t: SystemTime| u32::try_from(t.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())).unwrap_or(u32::MAX);

@@ -42,6 +42,7 @@ impl Stat {
 
     /// Attributes of `node`. An object whose size cannot be read is shown like a broken one.
     pub fn attr(&self, node: &Node) -> Attr {
+        node.set_shorter(false);
         let mut attr = self.defaults(node);
         if node.is_gone() {
             attr.nlink = 0;

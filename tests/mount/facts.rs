@@ -316,3 +316,43 @@ fn the_reason_of_the_last_failure_is_a_fact_of_the_file() {
     assert!(done && lines.len() == 5 && [lines[0], lines[3], lines[4]] == ["none"; 3], "{said}");
     assert!(lines[1].contains("<f9") && lines[2].contains("chunk") && !lines[2].contains("<f9"), "{said}");
 }
+
+/// Regression: with a fill value other than zero the bytes past the new end were still read. Pages
+/// with erased elements stayed, too, and a store to one brought the elements back.
+#[test]
+fn facts_that_change_elements_show_at_once() {
+    use std::os::unix::fs::FileExt;
+    let (mount, _) = empty("v110");
+    let at = mount.path("d");
+    let set = |fact: &str, value: &str| {
+        assert_eq!(
+            shell(&mount.place.mnt(), &format!("setfattr -n user.h5dir.{fact} -v '{value}' d")),
+            (true, String::new()),
+            "{}",
+            mount.log()
+        );
+    };
+    std::fs::write(&at, b"").unwrap();
+    set("dataset", r#"{"dtype":"u1","shape":[100],"maxshape":[null],"chunks":[64],"fillvalue":67}"#);
+    let file = std::fs::File::options().read(true).write(true).open(&at).unwrap();
+    let mut buffer = [0; 100];
+    for n in 1..20u8 {
+        file.write_all_at(&[n; 100], 0).unwrap();
+        assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 100);
+        set("shape", "[38]");
+        assert_eq!((file.read_at(&mut buffer, 0).unwrap(), file.read_at(&mut buffer, 30).unwrap()), (38, 8));
+        set("shape", "[100]");
+        file.write_all_at(&[n; 100], 0).unwrap();
+        file.read_exact_at(&mut buffer, 0).unwrap();
+        set("erase", "20:60");
+        file.write_all_at(&[9], 0).unwrap();
+        file.read_exact_at(&mut buffer, 0).unwrap();
+        let mut want = [n; 100];
+        want[0] = 9;
+        want[20..60].fill(0);
+        assert!(buffer == want, "{buffer:?}");
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    unmount(&mount);
+}

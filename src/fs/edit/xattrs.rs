@@ -68,9 +68,8 @@ impl XattrEditor {
         if xattr::is_fact(name) {
             node.set_size.set(None);
             invalidate.attributes.push(node.ino);
-            // Elements that became undefined, or their fill value, read otherwise.
-            // With another extent they are elsewhere.
-            if name == SHAPE_FACT || node.item.dataset().is_some_and(|id| self.mounted.has_undefined_elements(id)) {
+            // Elements may be elsewhere, have another value or be undefined.
+            if node.item.dataset().is_some() {
                 invalidate.pages_before_answer.push((node.ino, ALL_PAGES));
             }
         }
@@ -122,6 +121,9 @@ impl XattrEditor {
             self.changes.changed(&[id], invalidate);
         }
         let size = self.changes.attribute_changed(id, before, invalidate);
+        if size.is_some_and(|size| Some(size) < before) {
+            self.changes.shortened(id);
+        }
         if let Some(last) = size.filter(|size| Some(*size) > before).and_then(|size| size.checked_sub(1)) {
             let content = self.mounted.connector.content(id, Form::Main);
             invalidate.grown.extend(content.map(|content| Grown { ino: node.ino, last, content }));

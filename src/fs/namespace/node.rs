@@ -54,6 +54,8 @@ pub struct Node {
     opened_in: AtomicU64,
     /// Open files that write through the pages that the kernel has of it.
     page_writers: AtomicU64,
+    /// It became shorter by a fact, and the kernel may have the size before.
+    is_shorter: AtomicBool,
 }
 
 impl Node {
@@ -86,12 +88,23 @@ impl Node {
             state,
             opened_in: AtomicU64::new(u64::MAX),
             page_writers: AtomicU64::new(0),
+            is_shorter: AtomicBool::new(false),
         }
     }
 
     /// Notes an open in `state`; returns whether it was opened in that state before.
     pub fn note_opened(&self, state: u64) -> bool {
         self.opened_in.swap(state, Ordering::AcqRel) == state
+    }
+
+    /// Notes that it became shorter by a fact, or that the kernel gets its size.
+    pub fn set_shorter(&self, is_shorter: bool) {
+        self.is_shorter.store(is_shorter, Ordering::Release);
+    }
+
+    /// True if the kernel may take it for longer than it is.
+    pub fn is_shorter(&self) -> bool {
+        self.is_shorter.load(Ordering::Acquire)
     }
 
     /// Counts an open file that writes through pages; returns whether there are others.
