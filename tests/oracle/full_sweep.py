@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -152,6 +153,42 @@ def overwritten(t, binary, place, label, seed):
     with h5py.File(path) as f:
         t.equal(f["d"][()].tobytes(), bytes(want), f"{label}: h5py")
     t.equal(sorted(os.listdir(place)), ["f.h5", "filler"], f"{label}: files left")
+
+
+def temporary(t, binary, place, label, seed):
+    """$TMPDIR has no room for a large chunk: it is read in memory, and not changed."""
+    size, file, container = 70 << 20, tempfile.mkdtemp(prefix="h5dir-full-"), None
+    try:
+        source = f"{file}/f.h5"
+        with h5py.File(source, "w") as f:
+            data = np.zeros(size, "u1")
+            data[::4099] = 7
+            f.create_dataset("d", data=data, chunks=(size,), compression="gzip", compression_opts=1)
+        container = f"iod:{file}/container"
+        subprocess.run([binary, "create", container], check=True)
+        subprocess.run([binary, "cp", f"{source}:/d", f"{container}:/d"], check=True)
+        for target in (source, container):
+            point = tempfile.mkdtemp(prefix="h5dir-full-mnt-")
+            subprocess.run([binary, "mount", "--read-write", "--cache-size=64M", target, point], check=True, env={**os.environ, "TMPDIR": place})
+            try:
+                with open(f"{point}/d", "rb") as f:
+                    for at in (0, size // 2, size - 10_000):
+                        f.seek(at)
+                        t.equal(f.read(10_000), data[at : at + 10_000].tobytes(), f"{label}: {target} at {at}")
+                fd = os.open(f"{point}/d", os.O_WRONLY)
+                try:
+                    os.pwrite(fd, b"x", 5)
+                    t.check(False, f"{label}: {target}: the chunk is changed")
+                except OSError as e:
+                    t.equal(e.errno, errno.ENOSPC, f"{label}: {target}")
+                os.close(fd)
+                reason = harness.fact(f"{point}/d", "error")
+                t.check("$TMPDIR" in reason and str(size) in reason, f"{label}: {target}: {reason}")
+            finally:
+                subprocess.run([binary, "umount", point], check=True)
+                os.rmdir(point)
+    finally:
+        shutil.rmtree(file)
 
 
 def sparse(t, binary, place, label, seed):
@@ -400,6 +437,7 @@ def main():
         one_round(t, options.bin, f"container {seed}", seed, collected)
     for seed in range(6):
         one_round(t, options.bin, f"overwritten {seed}", seed, overwritten, 3)
+    one_round(t, options.bin, "temporary files", 0, temporary, 20)
     for seed in (0, 1):
         one_round(t, options.bin, f"hole {seed}", seed, sparse)
     for layout, size in itertools.product(LAYOUTS, (2, 5)):

@@ -8,6 +8,7 @@ use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::LARGE_DATA;
 use crate::dataset::chunk::changed::SharedImage;
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
+use crate::dataset::chunk::format::no_room;
 use crate::dataset::chunk::gate::Permit;
 use crate::dataset::chunk::image::ChunkImage;
 use crate::dataset::chunk::key::{CacheKey, DatasetKey, StoredExtent};
@@ -114,7 +115,9 @@ impl ChunkReader {
     /// True if a chunk of `stored` bytes is decoded to a temporary file.
     pub(super) fn is_large(&self, d: &Dataset, stored: u64) -> bool {
         // Which elements are defined is known in memory only.
-        !d.knows_defined() && d.decoded_len(stored) > MEMORY_MIN_BYTES.max(self.env.cache.budget() / 4)
+        let len = d.decoded_len(stored);
+        let fits_memory = len <= self.env.whole_chunk_max() && len > self.env.chunk_files.capacity();
+        !d.knows_defined() && len > MEMORY_MIN_BYTES.max(self.env.cache.budget() / 4) && !fits_memory
     }
 
     /// Errors: the chunk in a cell is too large to be decoded in memory.
@@ -143,7 +146,10 @@ impl ChunkReader {
         let plan = StreamPlan::of(&d.pipeline, mask, len);
         let is_plain = d.is_plain(mask);
         let is_whole = !is_plain && plan.is_none();
-        if len > files.capacity() || !is_whole && len > most {
+        if len > files.capacity() {
+            return Err(Error::limit(LARGE_DATA, Address(d.id), no_room(len)));
+        }
+        if !is_whole && len > most {
             return Err(refused(d, len, len));
         }
         if is_whole {

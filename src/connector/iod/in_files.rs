@@ -5,6 +5,7 @@ use super::dataset::Dataset;
 use crate::base::{Error, Result};
 use crate::dataset::chunk::changed::{SharedImage, Unencoded};
 use crate::dataset::chunk::file_image::FileImage;
+use crate::dataset::chunk::format::no_room;
 use crate::iod::{Cell, Data};
 
 impl ChunkReader {
@@ -18,9 +19,11 @@ impl ChunkReader {
         if d.format.changes_in_files(&self.env) {
             return Ok(true);
         }
-        let room = if len > self.env.chunk_files.capacity() { ", or more free space in $TMPDIR" } else { "" };
+        if len > self.env.chunk_files.capacity() {
+            return Err(Error::refused(libc::ENOSPC, no_room(len)));
+        }
         let need = len.saturating_mul(4);
-        Err(Error::refused(libc::EFBIG, format!("chunks of {len} bytes need a --cache-size of {need}{room}")))
+        Err(Error::refused(libc::EFBIG, format!("chunks of {len} bytes need a --cache-size of {need}")))
     }
 
     /// A chunk of `d` without written elements. `covered`: all of them are written next.

@@ -13,5 +13,6 @@ mod traits;
 
 pub(crate) use parts::{Parts, SectionParts};
 pub(crate) use registry::{open, open_value};
+pub(crate) use streamed::no_room;
 pub(in crate::dataset) use traits::check_stored;
 pub(crate) use traits::{ChunkFormat, DENSE, DecodeToFile, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, SPARSE};

@@ -59,6 +59,11 @@ pub(super) fn encode(format: &Filtered, env: &Environment, file: &DirtyFile) -> 
     }
 }
 
+/// Why a chunk of `bytes` bytes is not decoded to a temporary file.
+pub(crate) fn no_room(bytes: u64) -> String {
+    format!("chunks of {bytes} bytes need as much free space in $TMPDIR")
+}
+
 /// Opens a chunk that is too large to be decoded in memory. `None`: it is small enough.
 ///
 /// Chunks above half of the cache are too large, or above a sixteenth if compressed more than 1:64;
@@ -89,8 +94,12 @@ pub(super) fn open<'a>(format: &'a Filtered, reader: LargeReader<'a>) -> Result<
         let place = env.chunk_files.place(key, bytes);
         return Ok(Some(in_file(place, move || decode_to_file(format, reader))));
     };
-    if bytes > STREAMED_CHUNK_MIN_BYTES.max(budget) || bytes > env.chunk_files.capacity() {
+    if bytes > STREAMED_CHUNK_MIN_BYTES.max(budget) {
         return refused(bytes);
+    }
+    if bytes > env.chunk_files.capacity() {
+        // There is no room for a temporary file.
+        return if bytes <= env.whole_chunk_max() { Ok(None) } else { Err(Error::limit(LARGE_DATA, record.address, no_room(bytes))) };
     }
     inflate(format, reader, plan).map(Some)
 }

@@ -15,7 +15,7 @@ use crate::dataset::chunk::dirty::{Before, DirtyChunk};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::encoded::{Encoded, StoredBytes};
 use crate::dataset::chunk::file_image::FileImage;
-use crate::dataset::chunk::format::LargeReader;
+use crate::dataset::chunk::format::{LargeReader, no_room};
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::chunk::pieces::ChunkPieces;
@@ -248,6 +248,9 @@ impl ChunkWriter<'_> {
     fn check_memory(&self) -> Result<()> {
         let size = self.chunked.grid.chunk_bytes();
         if size > self.env.changed_chunk_max() {
+            if size > self.env.chunk_files.capacity() {
+                return Err(Error::refused(libc::ENOSPC, no_room(size)));
+            }
             return Err(Error::refused(
                 libc::EFBIG,
                 format!("its filters need all {size} bytes of a chunk in memory: use a --cache-size of four times as much"),
