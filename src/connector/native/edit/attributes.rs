@@ -34,7 +34,7 @@ impl AttributeChange<'_> {
         }
         let object = self.change.access.object(id)?;
         let found = attribute::stored(&object, name)?;
-        if self.is_pending(id, name) {
+        if self.is_pending(id, name, value) {
             // A copying program says again what it said with types.
             return Ok(());
         }
@@ -56,6 +56,7 @@ impl AttributeChange<'_> {
         };
         attributes_edit::set(&store, id.address, name, &body, now())?;
         self.free_held(id, &held)?;
+        self.not_pending(id, name);
         self.change.changed(id);
         Ok(())
     }
