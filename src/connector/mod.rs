@@ -351,6 +351,11 @@ pub trait Connector: Send + Sync {
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames>;
     /// An attribute; `None` = no such attribute.
     fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>>;
+    /// A number that is raised when others than the mount changed elements: pages that a kernel has
+    /// of them may be stale.
+    fn changes_by_others(&self) -> u64 {
+        0
+    }
     /// How changes by others are followed; `None` = they are not.
     fn follow(&self) -> Option<&dyn Follow> {
         None

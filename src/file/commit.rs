@@ -228,7 +228,7 @@ impl Transaction {
         self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { after_mark(f.error) } else { f })?;
         changes.apply(&*self.driver).map_err(after_mark)?;
         disarm(&*file, &changes, encoded.len() as u64);
-        self.journal_room.give_back(&*file);
+        self.journal_room.shorten(&*file);
         Ok(())
     }
 

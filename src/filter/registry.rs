@@ -140,7 +140,8 @@ pub fn encoder(id: u16) -> Option<Encoder> {
     filter(id)?.codec.as_ref().map(|codec| codec.encode)
 }
 
-/// Returns what encodes the bytes that the encoder of filter `id` declines, if there is such a form.
+/// Returns what encodes the bytes that the encoder of filter `id` declines, if there is such a
+/// form.
 pub fn storing_encoder(id: u16) -> Option<Encoder> {
     filter(id)?.codec.as_ref()?.store
 }

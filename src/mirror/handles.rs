@@ -95,11 +95,6 @@ impl Handles {
         self.open.read().values().filter(|open| matches!(open.what, What::File(_))).cloned().collect()
     }
 
-    /// True if the node `ino` of the tree is open for writing.
-    pub fn is_written(&self, ino: Ino) -> bool {
-        self.open.read().values().any(|open| open.node.ino == ino && open.mode.write)
-    }
-
     /// An open file that is the node `ino` of the tree, one open for writing if there is one.
     pub fn file(&self, ino: Ino) -> Option<File> {
         let open = self.open.read();

@@ -85,9 +85,14 @@ impl MirrorFs {
             at = at.parent().ok_or(Errno(libc::ESTALE))?;
         };
         while let Some(node) = outdated.pop() {
+            // Without the lock of the number: a listing of the container, which has locks of its
+            // own, takes it, too.
+            let found = open.operations.lookup(ino, &node.place().name).map_err(|_| Errno(libc::ESTALE))?;
             let mut inner = node.inner.lock();
-            if inner.generation != open.generation {
-                let found = open.operations.lookup(ino, &node.place().name).map_err(|_| Errno(libc::ESTALE))?;
+            if inner.generation == open.generation {
+                // Another request was first.
+                open.operations.forget(found.attr.ino, 1);
+            } else {
                 let (What::Inside(container, kind), now) = (&node.what, found.attr.ino) else { return Err(Errno(libc::ESTALE)) };
                 // The name may lead to another object now. The kernel looks it up again.
                 let (before, there) = (Ino(inner.ino), is_of_object(now));

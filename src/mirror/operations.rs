@@ -1,6 +1,6 @@
 //! Requests for files of the tree and for `.h5dir`, by the kind of the node.
 
-use super::handles::What as OpenWhat;
+use super::handles::{OpenHandle, What as OpenWhat};
 use super::host_io::{allocate, copy_files, read_full, seek, write_to};
 use super::mirror_fs::{MirrorFs, errno};
 use super::node::{Node, What};
@@ -301,10 +301,8 @@ impl Operations for MirrorFs {
     }
 
     fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: OpenMode) -> Done<usize> {
-        Done::by(|| {
-            let open = self.handles.get(handle)?;
-            Ok(write_to(&open, open.file()?, offset, data, mode).into())
-        })
+        let write = |open: Arc<OpenHandle>| self.changing_bytes(&open, |file| write_to(&open, file, offset, data, mode));
+        self.handles.get(handle).and_then(write).into()
     }
 
     fn setattr(&self, ino: Ino, changes: &Changes) -> Done<Attr> {
@@ -380,7 +378,7 @@ impl Operations for MirrorFs {
     }
 
     fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {
-        self.handles.get(handle).and_then(|open| allocate(open.file()?, offset, len, mode)).into()
+        self.handles.get(handle).and_then(|open| self.changing_bytes(&open, |file| allocate(file, offset, len, mode))).into()
     }
 
     fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {

@@ -221,11 +221,21 @@ impl MirrorFs {
             self.containers.signatures.count_writer(entry.status.identity, true);
         }
         let stamp = stamp_number(entry.status.stamp());
-        // The pages of a file that is open for writing are those of the kernel's own writes: were
-        // they dropped now, the kernel could read one again that a write is about to change.
-        let same = self.handles.is_written(node.ino) || node.opened.swap(stamp, Ordering::AcqRel) == stamp;
+        let same = node.opened.swap(stamp, Ordering::AcqRel) == stamp;
         let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, listed: AtomicBool::new(false), what });
         Opened { handle, keep_cache: same, direct_io: false, no_flush: !mode.write }
+    }
+
+    /// Changes the file that is open as `open` by `change`. Its pages are those of the kernel's own
+    /// writes afterwards, unless another program changed it: were they dropped when it is opened
+    /// again, the kernel could read one that a write is about to change.
+    pub(super) fn changing_bytes<T>(&self, open: &OpenHandle, change: impl FnOnce(&std::fs::File) -> FsResult<T>) -> FsResult<T> {
+        let file = open.file()?;
+        let stamp = || Entry::of(file).map_or(0, |entry| stamp_number(entry.status.stamp()));
+        let before = stamp();
+        let done = change(file)?;
+        let _ = open.node.opened.compare_exchange(before, stamp(), Ordering::AcqRel, Ordering::Acquire);
+        Ok(done)
     }
 
     /// Notes that other programs may have changed open files of the tree; calls `changed` with

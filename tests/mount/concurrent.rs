@@ -216,3 +216,35 @@ fn opens_by_others_hide_no_write() {
     });
     assert_eq!(stale, 0, "reads without the bytes written before");
 }
+
+/// What others change shows when a file is opened, though it is open for reading and writing.
+#[test]
+fn opens_show_what_others_changed_of_a_file_that_is_written() {
+    let place = Place::new();
+    let tree = place.dir().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("plain"), [b'a'; 5000]).unwrap();
+    let mount = Mount::start(place, &tree, &["--read-write"]);
+    let written = File::options().read(true).write(true).open(mount.path("plain")).unwrap();
+    for (own, other) in [(b'b', b'c'), (b'd', b'e')] {
+        written.write_all_at(&[own; 100], 0).unwrap();
+        assert_eq!(mount.read("plain")[..100], [own; 100]);
+        // Times of files have ticks of a few milliseconds.
+        std::thread::sleep(Duration::from_millis(30));
+        std::fs::write(tree.join("plain"), [other; 5000]).unwrap();
+        assert_eq!(mount.read("plain"), [other; 5000]);
+    }
+    let place = Place::new();
+    let container = format!("iod:{}", place.dir().join("container").display());
+    assert_eq!(run(&mut h5dir(&["create", &container])), (0, String::new()));
+    let options = ["--read-write", "--commit-interval=1"];
+    let first = Mount::start(place, container.as_ref(), &options);
+    std::fs::write(first.path("d"), [b'a'; 5000]).unwrap();
+    let written = File::options().read(true).write(true).open(first.path("d")).unwrap();
+    written.sync_all().unwrap();
+    let second = Mount::start(Place::new(), container.as_ref(), &options);
+    let other = File::options().write(true).open(second.path("d")).unwrap();
+    other.write_all_at(&[b'b'; 5000], 0).unwrap();
+    other.sync_all().unwrap();
+    eventually("the first mount shows it", || first.read("d") == [b'b'; 5000]);
+}

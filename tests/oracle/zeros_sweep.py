@@ -93,7 +93,7 @@ def described(t, binary, target, folder):
                     set_spec(path, b"9", "fillvalue")
                     t.equal(harness.read(path), bytes(size), f"{target} {path} with another fill value")
         # By facts of an empty file.
-        for n, facts in enumerate(([("dtype", b"<i4"), ("shape", b"[1000]"), ("fillvalue", b"7")], [("dataset", spec(1000)), ("fillvalue", b"7")],
+        for n, facts in enumerate(([("dtype", b"<i4"), ("shape", b"[1000]"), ("fillvalue", b"7")], [("dataset", spec(1000)), ("fillvalue", b"7")], [("dataset", spec(100_000)), ("fillvalue", b"7")],
                                    [("dataset", spec(1000, maxshape=[None], chunks=[10])), ("shape", b"[2000]"), ("fillvalue", b"7")])):
             path = f"{d}/shaped-{n}"
             open(path, "wb").close()

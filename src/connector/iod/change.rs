@@ -85,13 +85,7 @@ impl ObjectAccess {
             Kept::Nothing => self.drop_elements(state, &new)?,
             Kept::Form(form, lines) => {
                 self.parse_form(state, &new, &form, lines, &ElementSet::default())?;
-                let new = self.dataset_of(state, id)?;
-                self.undefine(state, &new, &undefined)?;
-                if undefines {
-                    let all = ElementSet::of_run(&new.space.dims, &(0..new.elements()));
-                    self.undefine_fill_values(state, &new, &all)?;
-                }
-                state.changed(id);
+                self.undefine_parsed(state, id, &undefined, undefines)?;
             }
         }
         if old.size == 0 {
@@ -105,6 +99,19 @@ impl ObjectAccess {
             state.await_newlines(id, newlines)?;
         }
         state.touch(id)
+    }
+
+    /// Makes elements of the dataset `id`, which were parsed, undefined: those in `undefined`, and
+    /// with `fills` those that have the fill value.
+    fn undefine_parsed(&self, state: &mut State, id: u64, undefined: &ElementSet, fills: bool) -> Result<()> {
+        let d = self.dataset_of(state, id)?;
+        self.undefine(state, &d, undefined)?;
+        if fills {
+            let all = ElementSet::of_run(&d.space.dims, &(0..d.elements()));
+            self.undefine_fill_values(state, &d, &all)?;
+        }
+        state.changed(id);
+        Ok(())
     }
 
     fn drop_elements(&self, state: &mut State, d: &Dataset) -> Result<()> {

@@ -155,6 +155,10 @@ impl Connector for IodConnector {
         ids::object(0)
     }
 
+    fn changes_by_others(&self) -> u64 {
+        self.states.shown().by_others()
+    }
+
     fn end_mount(&self) {
         self.pins.release(self.joined.is_some());
     }

@@ -125,6 +125,8 @@ pub(super) struct State {
     pub forms: HashTrieMapSync<u64, Form>,
     /// Defined elements of datasets whose bytes are written next, in all states.
     announced: Arc<Mutex<HashMap<u64, Announced>>>,
+    /// How often objects changed by others than the mount, in all states.
+    by_others: Arc<AtomicU64>,
     /// Datasets of which a program set the extent while they were empty, and whose bytes no program
     /// has used since, in all states.
     shape_only: Arc<Mutex<HashSet<u64>>>,
@@ -207,6 +209,7 @@ impl State {
             held: Arc::default(),
             forms: HashTrieMapSync::new_sync(),
             announced: Arc::default(),
+            by_others: Arc::default(),
             shape_only: Arc::default(),
             preparations: Arc::default(),
             in_doubt: Vec::new(),
@@ -236,6 +239,7 @@ impl State {
             held: self.held.clone(),
             forms: self.forms.clone(),
             announced: self.announced.clone(),
+            by_others: self.by_others.clone(),
             shape_only: self.shape_only.clone(),
             preparations: self.preparations.clone(),
             in_doubt: self.in_doubt.clone(),
@@ -300,6 +304,12 @@ impl State {
         self.preparations.note_all();
         self.revisions = HashTrieMapSync::new_sync();
         self.revision = self.next_number();
+        self.by_others.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A number that changes by others than the mount raise.
+    pub fn by_others(&self) -> u64 {
+        self.by_others.load(Ordering::Acquire)
     }
 
     /// Notes that the object `id` is open once more.
@@ -555,6 +565,7 @@ impl State {
             numbers,
             held,
             announced: self.announced.clone(),
+            by_others: self.by_others.clone(),
             shape_only: self.shape_only.clone(),
             preparations: self.preparations.clone(),
             ..State::new(self.container.clone(), snapshot, Some(session))

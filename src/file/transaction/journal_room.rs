@@ -1,5 +1,5 @@
-//! Storage for the journal: ENOSPC reaches the change that makes it longer than its storage, not the
-//! commit.
+//! Storage for the journal: ENOSPC reaches the change that makes it longer than its storage, not
+//! the commit.
 
 use super::Transaction;
 use crate::file::WriteDriver;
@@ -23,7 +23,7 @@ const ABOUT_PART: u64 = 16;
 /// Storage that the journal has.
 #[derive(Default)]
 pub(in crate::file) struct JournalRoom {
-    /// More than [`RESERVED`], or 0.
+    /// Bytes that are reserved.
     len: AtomicU64,
     /// Bytes that the commit changes where they are.
     promised: AtomicU64,
@@ -39,6 +39,7 @@ impl JournalRoom {
             let reserved = file.reserve(wanted.saturating_mul(2));
             if reserved.is_ok() {
                 let _ = file.set_len(wanted);
+                self.len.store(wanted, Ordering::Release);
                 return;
             }
             // Frees storage that was partly allocated.
@@ -48,16 +49,21 @@ impl JournalRoom {
         }
     }
 
-    /// The journal `file` was written, and is void: storage past [`RESERVED`] is given back.
-    pub(in crate::file) fn give_back(&self, file: &dyn WriteDriver) {
-        if self.len.swap(0, Ordering::AcqRel) > 0 {
+    /// The journal `file` was written, and is void: storage past [`RESERVED`] becomes free.
+    pub(in crate::file) fn shorten(&self, file: &dyn WriteDriver) {
+        if self.len.fetch_min(RESERVED, Ordering::AcqRel) > RESERVED {
             let _ = file.set_len(RESERVED);
         }
     }
 
     /// What elements leave to others.
     pub(super) fn kept(&self) -> u64 {
-        FOR_STRUCTURES.saturating_add(self.promised.load(Ordering::Acquire))
+        self.for_structures().saturating_add(self.promised.load(Ordering::Acquire))
+    }
+
+    /// What elements leave to structures: half of less than [`RESERVED`], and not nothing.
+    fn for_structures(&self) -> u64 {
+        FOR_STRUCTURES.min(self.len.load(Ordering::Acquire) / 2).max(1)
     }
 
     /// Reserves `len` bytes for the journal `file`, more than it has.
@@ -79,7 +85,7 @@ impl Transaction {
     /// bytes for others. Changes that fit what is reserved at the first operation are not refused:
     /// they may free space. Errors: `ENOSPC`; a commit makes the journal short again.
     pub(super) fn reserve_journal(&self, range: Range<u64>, kept: u64) -> io::Result<()> {
-        let room = RESERVED.max(self.journal_room.len.load(Ordering::Acquire)).saturating_sub(kept);
+        let room = self.room(kept);
         let len = |range: &Range<u64>| range.end.saturating_sub(range.start);
         if self.journal_bytes(len(&range)) <= room || self.is_ordered() {
             return Ok(());
@@ -97,17 +103,27 @@ impl Transaction {
         if bytes <= before {
             return Ok(());
         }
-        self.reserve_room(self.journal_bytes(bytes), FOR_STRUCTURES)
+        self.reserve_room(self.journal_bytes(bytes), self.journal_room.for_structures())
+    }
+
+    /// Storage that the journal has beside `kept`; without `kept` at least [`RESERVED`].
+    fn room(&self, kept: u64) -> u64 {
+        let len = self.journal_room.len.load(Ordering::Acquire);
+        if kept == 0 { len.max(RESERVED) } else { len.saturating_sub(kept) }
     }
 
     fn reserve_room(&self, need: u64, kept: u64) -> io::Result<()> {
-        let room = RESERVED.max(self.journal_room.len.load(Ordering::Acquire)).saturating_sub(kept);
+        let room = self.room(kept);
         if need <= room || self.is_ordered() {
             return Ok(());
         }
         // A commit writes it meanwhile, or will have a shorter one.
         let Some(journal) = self.journal.try_lock() else { return Ok(()) };
-        let Some(file) = journal.as_ref() else { return Ok(()) };
+        let Some(file) = journal.as_ref() else {
+            // The disk had no room for its name.
+            let full = io::Error::from_raw_os_error(libc::ENOSPC);
+            return if kept == 0 { Ok(()) } else { Err(full).inspect_err(|_| self.note_starved()) };
+        };
         self.journal_room.extend(&**file, need.saturating_add(kept)).inspect_err(|_| self.note_starved())
     }
 

@@ -52,6 +52,8 @@ pub struct Node {
     pub state: u64,
     /// State of the container in which it was opened last.
     opened_in: AtomicU64,
+    /// Changes by others when it was opened last.
+    opened_after: AtomicU64,
     /// Open files that write through the pages that the kernel has of it.
     page_writers: AtomicU64,
     /// It became shorter by a fact, and the kernel may have the size before.
@@ -87,6 +89,7 @@ impl Node {
             set_size,
             state,
             opened_in: AtomicU64::new(u64::MAX),
+            opened_after: AtomicU64::new(u64::MAX),
             page_writers: AtomicU64::new(0),
             is_shorter: AtomicBool::new(false),
         }
@@ -95,6 +98,11 @@ impl Node {
     /// Notes an open in `state`; returns whether it was opened in that state before.
     pub fn note_opened(&self, state: u64) -> bool {
         self.opened_in.swap(state, Ordering::AcqRel) == state
+    }
+
+    /// Notes an open after `changes` by others; returns whether there were none since the last one.
+    pub fn note_changes(&self, changes: u64) -> bool {
+        self.opened_after.swap(changes, Ordering::AcqRel) == changes
     }
 
     /// Notes that it became shorter by a fact, or that the kernel gets its size.

@@ -81,7 +81,7 @@ impl OpenFile {
     /// they will be zeros, or no page caches them.
     pub fn pad(&self, offset: u64, buf: &mut [u8]) -> bool {
         let Some(holder) = &self.holder else { return false };
-        // A short answer tells the kernel the size.
+        // From a short answer the kernel learns the size.
         let padded = !holder.bypasses && !holder.node.is_shorter() && self.bytes.pad(offset, buf);
         if padded {
             holder.node.set_padded(Some(offset));

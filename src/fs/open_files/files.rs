@@ -93,6 +93,7 @@ impl OpenFiles {
         // change, and keep the old bytes.
         let writes_pages = holder.as_ref().is_some_and(Holder::writes_pages);
         let is_written = if writes_pages { node.enter_page_writer() } else { node.has_page_writers() };
+        let is_written = node.note_changes(self.mounted.connector.changes_by_others()) && is_written;
         self.files.write().insert(handle.0, Arc::new(OpenFile::new(bytes, state, holder)));
         // Pages of another state are dropped, should they have come after the kernel was notified
         // of the change.

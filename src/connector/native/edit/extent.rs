@@ -46,9 +46,7 @@ impl LayoutChange<'_> {
             1 => self.change.connector.holes().note_extent(id, d.bytes.size, Touched::Resized(bytes))?,
             _ => self.change.connector.holes().forget_holes(id),
         }
-        if d.bytes.size == 0 {
-            self.change.connector.holes().note_shape(id);
-        }
+        self.change.connector.holes().note_shape(id, d.bytes.size);
         if is_first || d.layout().resizes_all() {
             self.change.data().set_dims(&d, next.to_vec())?;
         } else {

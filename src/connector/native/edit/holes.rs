@@ -86,9 +86,9 @@ impl<'a> Holes<'a> {
         size > 0 && !is_shape_only
     }
 
-    /// The dataset `id`, which was empty, has an extent now.
-    pub(super) fn note_shape(&self, id: ObjectId) {
-        if let Some(editing) = &self.connector.editing {
+    /// The dataset `id` gets an extent. `before`: its size, bytes.
+    pub(super) fn note_shape(&self, id: ObjectId, before: u64) {
+        if let Some(editing) = self.connector.editing.as_ref().filter(|_| before == 0) {
             editing.objects.use_object(id, |usage| usage.is_shape_only = true);
         }
     }

@@ -9,7 +9,6 @@ use super::attributes::{Values, put_as};
 use super::change_parts::AttributeChange;
 use super::errors::refused;
 use super::now;
-use super::object_state::Pending;
 use crate::base::fill::Fill;
 use crate::base::{Error, Result};
 use crate::connector::{NewAttribute, NewValue, ObjectId};
@@ -88,8 +87,8 @@ impl AttributeChange<'_> {
 
     /// True if the attribute gets `value` later.
     pub(super) fn is_pending(&self, id: ObjectId, name: &[u8], value: &NewValue) -> bool {
-        let waits = |p: &Pending| p.attributes.as_ref().is_some_and(|a| a.0.get(name) == Some(value));
-        self.change.editing.objects.pending(id, waits) == Some(true)
+        let objects = &self.change.editing.objects;
+        objects.pending(id, |p| p.attributes.as_ref().is_some_and(|a| a.0.get(name) == Some(value))) == Some(true)
     }
 
     /// The attribute is another one now.

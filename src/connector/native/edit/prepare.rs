@@ -112,7 +112,8 @@ impl LayoutChange<'_> {
             return Ok(None);
         }
         let creation = plan(&self.now(&d)?, &spec, &mut Values::new(self.change, &store))?;
-        if self.is_maximum(&d, &spec, &creation)? {
+        // There is nothing to copy.
+        if self.is_maximum(&d, &spec, &creation)? || self.is_blank(&d, &creation)? {
             return Ok(None);
         }
         // A log of the released log VOL gives an ID to the dataset itself.

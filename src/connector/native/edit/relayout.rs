@@ -78,7 +78,7 @@ impl LayoutChange<'_> {
         }
         let mut messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
-        let blank = self.is_untouched(d)? && !self.counts_zeros(d, creation);
+        let blank = self.is_blank(d, creation)?;
         if matches!(elements, Elements::Kept { .. })
             && !parsed
             && !blank
@@ -126,9 +126,7 @@ impl LayoutChange<'_> {
                 None => self.copy_elements(&old, id, creation.undefine_fill)?,
             },
         }
-        if old.bytes.size == 0 {
-            self.change.connector.holes().note_shape(id);
-        }
+        self.change.connector.holes().note_shape(id, old.bytes.size);
         // What is in memory only would be lost if something fails after this.
         self.change.dirty_chunks().flush_within(id)?;
         if !keeps_id {
@@ -138,14 +136,19 @@ impl LayoutChange<'_> {
         Ok(())
     }
 
+    /// True if the dataset `d` has no elements that `creation` keeps.
+    pub(super) fn is_blank(&self, d: &Dataset, creation: &Creation) -> Result<bool> {
+        Ok(self.is_untouched(d)? && !self.counts_zeros(d, creation))
+    }
+
     /// True if nothing of the dataset `d` is stored, nor in memory to be stored.
     fn is_untouched(&self, d: &Dataset) -> Result<bool> {
         Ok(d.bytes.is_blank()? && !self.change.connector.options.environment.dirty.has(key(d.id)))
     }
 
-    /// True if the zeros that `d` shows, of which nothing is stored, are elements of what `creation`
-    /// makes of it: written ones are defined, and all of them have the bytes that they had with
-    /// another fill value.
+    /// True if the zeros that `d` shows, of which nothing is stored, are elements of what
+    /// `creation` makes of it: written ones are defined, and all of them have the bytes that they
+    /// had with another fill value.
     fn counts_zeros(&self, d: &Dataset, creation: &Creation) -> bool {
         let (holes, size) = (self.change.connector.holes(), d.bytes.size);
         let keeps = creation.bytes() == Some(size) && !creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
