@@ -449,6 +449,10 @@ impl Operations for ContainerFs {
         Done::of(|invalidate| self.names.make_symlink(parent, name, target, creator, invalidate))
     }
 
+    fn has_stored_pages(&self, ino: Ino) -> bool {
+        self.namespace.nodes.get(ino).is_some_and(|node| node.has_page_writers())
+    }
+
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {
         let set = |invalidate: &mut Invalidate| {
             xattr::check_namespace(name)?;

@@ -199,6 +199,12 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno(libc::EROFS)).into()
     }
 
+    /// True if pages that the kernel has of `ino` may hold stores that were not written yet. The
+    /// caller has them written before the elements of the dataset move.
+    fn has_stored_pages(&self, _ino: Ino) -> bool {
+        false
+    }
+
     /// Sets an extended attribute (whole name, with its namespace); `flags` are those of
     /// setxattr(2).
     fn setxattr(&self, _ino: Ino, _name: &[u8], _value: &[u8], _flags: i32) -> Done<()> {

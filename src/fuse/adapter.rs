@@ -13,6 +13,7 @@ use super::reply::{
     absent, clears_set_id, creator, errno, file_attr, file_type, ino, listed, may, open_flags, open_mode, reply_empty, reply_xattr, time,
 };
 use super::served::Served;
+use crate::fs::done::ALL_PAGES;
 use crate::fs::{Changes, Errno, Handle, OpenMode, Operations, Sight, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
@@ -489,9 +490,13 @@ impl Filesystem for Adapter {
 
     fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
         // Some change all of a dataset.
-        let kind = if name.as_bytes().starts_with(b"user.h5dir.") { RequestKind::Long } else { RequestKind::Change };
+        let is_fact = name.as_bytes().starts_with(b"user.h5dir.");
+        let kind = if is_fact { RequestKind::Long } else { RequestKind::Change };
         let (name, value) = (name.to_owned(), value.to_vec());
         self.serve(kind, move |served| {
+            if is_fact && served.operations.has_stored_pages(ino(n)) {
+                served.pages.drop_now(ino(n), ALL_PAGES);
+            }
             reply_empty(served.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), &value, flags)), reply);
         });
     }

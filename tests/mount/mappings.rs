@@ -177,3 +177,31 @@ os.close(f)
 assert np.load(views[1])[:3].tolist() == [0, 7, 2]";
     assert_eq!(script(&mount, program), "");
 }
+
+/// Regression: the kernel wrote a page with a store back after a fact had moved the elements, over
+/// those in their new places, and over erased ones.
+#[test]
+fn stores_before_a_fact_go_to_the_elements_that_they_were_for() {
+    let mount = created();
+    let program = r#"
+def fact(name, value): os.setxattr('d', 'user.h5dir.' + name, value)
+for name, value in (('shape', b'[100,20]'), ('erase', b'0:50,0:10'), ('reshape', b'[10,100]'), ('chunks', b'[7,3]')):
+    open('d', 'wb').close()
+    fact('dataset', b'{"dtype":"u1","shape":[100,10],"maxshape":[null,20],"chunks":[10,10]}')
+    fd = os.open('d', os.O_RDWR)
+    want = [bytes(range(1, 11))] * 100
+    os.pwrite(fd, b''.join(want), 0)
+    stored = mmap.mmap(fd, 1000)
+    stored[999] = 77
+    want[99] = want[99][:9] + b'M'
+    fact(name, value)
+    if name == 'shape': want = [row + bytes(10) for row in want]
+    if name == 'erase': want[:50] = [bytes(10)] * 50
+    stored.close()
+    os.fsync(fd)
+    os.close(fd)
+    assert open('d', 'rb').read() == b''.join(want), name
+    os.unlink('d')
+"#;
+    script(&mount, program);
+}

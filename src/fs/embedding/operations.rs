@@ -331,6 +331,10 @@ impl<E: Embedder> Operations for Embedding<E> {
         self.make(parent, name, |fs, parent| fs.symlink(parent, name, target, creator))
     }
 
+    fn has_stored_pages(&self, ino: Ino) -> bool {
+        self.read_of(ino, |fs, ino| Ok(fs.has_stored_pages(ino))).is_ok_and(|stored| stored)
+    }
+
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {
         self.change(ino, |fs, ino| fs.setxattr(ino, name, value, flags))
     }
