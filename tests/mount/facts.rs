@@ -356,3 +356,15 @@ fn facts_that_change_elements_show_at_once() {
     drop(file);
     unmount(&mount);
 }
+
+/// Regression: EIO.
+#[test]
+fn compact_data_of_64_kib_is_refused_with_a_reason() {
+    let (mount, _) = empty("v110");
+    std::fs::write(mount.path("d"), vec![7; 160_000]).unwrap();
+    let set = r#"setfattr -n user.h5dir.dataset -v '{"dtype":"u1","shape":[160000],"layout":"compact"}' d"#;
+    let (done, text) = shell(&mount.place.mnt(), set);
+    assert!(!done && text.contains("Invalid argument"), "{text}");
+    assert!(mount.xattr("d", "h5dir.error").contains("64 KiB") && mount.read("d") == vec![7; 160_000], "{}", mount.log());
+    unmount(&mount);
+}

@@ -43,7 +43,10 @@ impl CreateLayout for Create {
 
     fn check(&self, creation: &Creation) -> Result<()> {
         // The message has a version, a class and a size besides.
-        if creation.bytes().is_none_or(|n| n > MESSAGE_MAX_BYTES as u64 - 8) { refuse("compact data of 64 KiB") } else { Ok(()) }
+        if creation.bytes().is_none_or(|n| n > MESSAGE_MAX_BYTES as u64 - 8) {
+            return Err(Error::refused(libc::EINVAL, "compact data has less than 64 KiB"));
+        }
+        Ok(())
     }
 
     fn message(&self, _ctx: &Context, _superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
