@@ -187,7 +187,7 @@ fn problems(c: &IodConnector) -> Vec<Problem> {
 fn chunks_past_the_limits_are_refused() {
     let c = open(&empty());
     // Deflated twice: it is decoded as a whole.
-    let (id, _) = dataset(&c, 80 << 20, &[1, 1], &zlib(0, &zlib(80 << 20, b"")));
+    let (id, _) = dataset(&c, 100 << 20, &[1, 1], &zlib(0, &zlib(100 << 20, b"")));
     let e = read(&c, id, 0, 10).unwrap_err().to_string();
     assert!(e.contains("--cache-size"), "{e}");
     assert_eq!(problems(&c), [Problem::NotChecked]);

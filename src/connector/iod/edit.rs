@@ -252,11 +252,12 @@ impl Edit for IodConnector {
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
-            // A copying program says again what it said with types.
-            if state.waiting.attributes.get(&(id, name.to_vec())) == Some(value) {
-                return Ok(());
+            let is_waiting = state.waiting.attributes.contains_key(&(id, name.to_vec()));
+            match self.objects.put_attribute(state, id, name, value, false) {
+                // A copying program says again what it said with types.
+                Err(Error::Refused { .. }) if is_waiting => return Ok(()),
+                done => done?,
             }
-            self.objects.put_attribute(state, id, name, value, false)?;
             state.touch(id)
         })
     }

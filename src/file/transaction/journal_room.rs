@@ -122,7 +122,8 @@ impl Transaction {
         let Some(file) = journal.as_ref() else {
             // The disk had no room for its name.
             let full = io::Error::from_raw_os_error(libc::ENOSPC);
-            return if kept == 0 { Ok(()) } else { Err(full).inspect_err(|_| self.note_starved()) };
+            let has_none_yet = self.unused.load(Ordering::Acquire);
+            return if kept == 0 || has_none_yet { Ok(()) } else { Err(full).inspect_err(|_| self.note_starved()) };
         };
         self.journal_room.extend(&**file, need.saturating_add(kept)).inspect_err(|_| self.note_starved())
     }

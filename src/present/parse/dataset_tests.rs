@@ -85,7 +85,7 @@ fn forms_of_every_key() {
         ("[]", vec![]),
         (r#"[{"name": "deflate", "level": 9}]"#, vec![filter(1, 1, "", &[9])]),
         (r#""shuffle, gzip, fletcher32""#, vec![filter(2, 1, "", &[]), filter(1, 1, "", &[4]), filter(3, 0, "", &[])]),
-        (r#"[32015, "ZSTD 5", "lzf"]"#, vec![filter(32015, 0, "zstd", &[]), filter(32015, 0, "zstd", &[5]), filter(32000, 1, "lzf", &[])]),
+        (r#"[32015, "ZSTD 5", "lzf"]"#, vec![filter(32015, 1, "zstd", &[]), filter(32015, 1, "zstd", &[5]), filter(32000, 1, "lzf", &[])]),
         (
             r#"[{"id":32001,"name":"blosc","flags":1,"values":[2,2,4],"known":true}, {"id":40000,"name":"private","flags":0,"values":[],"known":false}]"#,
             vec![filter(32001, 1, "blosc", &[2, 2, 4]), filter(40000, 0, "", &[])],

@@ -85,10 +85,9 @@ impl AttributeChange<'_> {
         Ok(left)
     }
 
-    /// True if the attribute gets `value` later.
-    pub(super) fn is_pending(&self, id: ObjectId, name: &[u8], value: &NewValue) -> bool {
-        let objects = &self.change.editing.objects;
-        objects.pending(id, |p| p.attributes.as_ref().is_some_and(|a| a.0.get(name) == Some(value))) == Some(true)
+    /// True if the attribute gets its value later.
+    pub(super) fn is_pending(&self, id: ObjectId, name: &[u8]) -> bool {
+        self.change.editing.objects.pending(id, |p| p.attributes.as_ref().is_some_and(|a| a.0.contains_key(name))) == Some(true)
     }
 
     /// The attribute is another one now.
