@@ -102,6 +102,11 @@ pub struct NewValue {
 }
 
 impl NewValue {
+    /// True if `other` has the same elements, perhaps with a type in other words.
+    pub fn has_elements_of(&self, other: &NewValue) -> bool {
+        self.shape == other.shape && self.form == other.form && self.targets == other.targets
+    }
+
     /// Elements without parts outside their bytes.
     pub fn plain(datatype: Datatype, shape: Shape, bytes: Vec<u8>) -> NewValue {
         NewValue { datatype, shape, form: bytes, targets: Vec::new() }

@@ -131,23 +131,8 @@ impl MemoryFs {
             Content::Regular(data) => (FileKind::Regular, 0o444, data.len() as u64),
             Content::Symlink(target) => (FileKind::Symlink, 0o777, target.len() as u64),
         };
-        let time = self.time;
-        Attr {
-            ino,
-            kind,
-            perm,
-            nlink: 1,
-            size,
-            blocks: if kind == FileKind::Regular { size.div_ceil(512) } else { 0 },
-            blksize: 4096,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            uid: self.uid,
-            gid: self.gid,
-            is_brief: false,
-        }
+        let blocks = if kind == FileKind::Regular { size.div_ceil(512) } else { 0 };
+        Attr { size, blocks, uid: self.uid, gid: self.gid, ..Attr::empty(ino, kind, perm, self.time) }
     }
 
     /// Visits `.`, `..` and the names after `offset`; the offset after the k-th entry is k.

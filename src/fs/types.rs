@@ -64,6 +64,15 @@ pub struct Attr {
     pub is_brief: bool,
 }
 
+impl Attr {
+    /// Attributes of an empty file or directory of nobody, all of whose times are `time`.
+    pub fn empty(ino: Ino, kind: FileKind, perm: u16, time: SystemTime) -> Attr {
+        let [atime, mtime, ctime, btime] = [time; 4];
+        let (nlink, size, blocks, blksize, uid, gid, is_brief) = (1, 0, 0, 4096, 0, 0, false);
+        Attr { ino, kind, perm, nlink, size, blocks, blksize, atime, mtime, ctime, btime, uid, gid, is_brief }
+    }
+}
+
 /// Answer to a lookup.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {

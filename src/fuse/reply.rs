@@ -113,22 +113,7 @@ pub(super) fn absent() -> FileAttr {
 }
 
 fn attr_absent() -> Attr {
-    Attr {
-        ino: Ino(0),
-        kind: FileKind::Regular,
-        perm: 0,
-        nlink: 0,
-        size: 0,
-        blocks: 0,
-        blksize: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        btime: UNIX_EPOCH,
-        uid: 0,
-        gid: 0,
-        is_brief: false,
-    }
+    Attr { nlink: 0, blksize: 0, ..Attr::empty(Ino(0), FileKind::Regular, 0, UNIX_EPOCH) }
 }
 
 /// Answers an extended attribute's size (`size` 0), its bytes, or why they do not fit.

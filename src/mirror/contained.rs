@@ -1,6 +1,6 @@
 //! Containers as embedded file systems: where a file is, and answers in the numbers of the mirror.
 
-use super::containers::{Container, InUse};
+use super::containers::InUse;
 use super::handles::{OpenHandle, What as OpenWhat};
 use super::mirror_fs::MirrorFs;
 use super::node::{Inner, Key, Node, What};
@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Contained<'a> {
     mirror: &'a MirrorFs,
     node: Arc<Node>,
-    container: Arc<Container>,
     used: InUse<'a>,
     ino: Ino,
     /// Open, if the request is for an open file.
@@ -25,9 +24,8 @@ pub struct Contained<'a> {
 impl MirrorFs {
     /// `node` in its container, which is opened if it is not open, or not for `writing`.
     fn contained(&self, node: Arc<Node>, writing: bool, file: Option<Arc<OpenHandle>>) -> FsResult<Contained<'_>> {
-        let container = node.what.container().ok_or(Errno(libc::EINVAL))?.clone();
         let (used, ino) = self.enter(&node, writing)?;
-        Ok(Contained { mirror: self, node, container, used, ino, file })
+        Ok(Contained { mirror: self, node, used, ino, file })
     }
 
     /// The open file `file` in its container, and its handle there.
@@ -39,21 +37,21 @@ impl MirrorFs {
 
     /// The open file `file` and its handle in the container, if that is open as it was then.
     fn contained_if_open(&self, file: Arc<OpenHandle>) -> Option<(Contained<'_>, Handle)> {
-        let (node, container) = (file.node.clone(), file.node.what.container()?.clone());
+        let node = file.node.clone();
         let OpenWhat::Inside(at) = &file.what else { return None };
         let (generation, handle) = *at.lock();
-        let used = self.containers.if_open(&container, Some(generation))?;
+        let used = self.containers.if_open(node.what.container()?, Some(generation))?;
         // A file that was removed is closed by its handle alone.
         let ino = self.inner(&used.open, &node).unwrap_or(ROOT);
-        Some((Contained { mirror: self, node, container, used, ino, file: Some(file) }, handle))
+        Some((Contained { mirror: self, node, used, ino, file: Some(file) }, handle))
     }
 
     /// `node` in its container, if that is open for writing.
     fn contained_if_writable(&self, node: Arc<Node>) -> FsResult<At<Contained<'_>>> {
-        let container = node.what.container().ok_or(Errno(libc::EINVAL))?.clone();
-        let Some(used) = self.containers.if_open(&container, None).filter(|used| used.open.writable) else { return Ok(At::Closed) };
+        let container = node.what.container().ok_or(Errno(libc::EINVAL))?;
+        let Some(used) = self.containers.if_open(container, None).filter(|used| used.open.writable) else { return Ok(At::Closed) };
         let ino = self.inner(&used.open, &node)?;
-        Ok(At::Inside(Contained { mirror: self, node, container, used, ino, file: None }))
+        Ok(At::Inside(Contained { mirror: self, node, used, ino, file: None }))
     }
 }
 
@@ -146,7 +144,8 @@ impl Inside for Contained<'_> {
         if name == b"." || name == b".." {
             return self.mirror.dot(&self.node, name);
         }
-        self.mirror.nodes.number(Key::Inside(self.container.number, inner), self.container.identity)
+        let container = self.used.container();
+        self.mirror.nodes.number(Key::Inside(container.number, inner), container.identity)
     }
 
     fn lists(&self) {
@@ -168,7 +167,7 @@ impl Inside for Contained<'_> {
     }
 
     fn outward(&self, invalidate: Invalidate) -> Invalidate {
-        invalidate.outward(&|ino| self.mirror.outward(&self.container, ino))
+        invalidate.outward(&|ino| self.mirror.outward(self.used.container(), ino))
     }
 
     /// Nodes of what is moved are in their new places afterwards.

@@ -93,6 +93,13 @@ pub struct InUse<'a> {
     counts: bool,
 }
 
+impl InUse<'_> {
+    /// The container.
+    pub fn container(&self) -> &Container {
+        &self.container
+    }
+}
+
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
         if self.counts {

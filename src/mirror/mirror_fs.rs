@@ -171,22 +171,7 @@ impl MirrorFs {
             _ => (FileKind::Directory, 0o555),
         };
         let (time, uid, gid) = (self.began, nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-        Attr {
-            ino: node.ino,
-            kind,
-            perm,
-            nlink: 1,
-            size: 0,
-            blocks: 0,
-            blksize: 4096,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            uid,
-            gid,
-            is_brief: false,
-        }
+        Attr { uid, gid, ..Attr::empty(node.ino, kind, perm, time) }
     }
 
     /// Opens a text.

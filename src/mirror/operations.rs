@@ -384,7 +384,7 @@ impl Operations for MirrorFs {
     fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
         let both = self.handles.get(from.0).and_then(|source| Ok((source, self.handles.get(to.0)?)));
         both.and_then(|(source, target)| match (&source.what, &target.what) {
-            (OpenWhat::File(a), OpenWhat::File(b)) => copy_files((a, from.1), (b, to.1), len),
+            (OpenWhat::File(a), OpenWhat::File(_)) => self.changing_bytes(&target, |b| copy_files((a, from.1), (b, to.1), len)),
             // The kernel reads and writes.
             _ => Err(Errno(libc::EOPNOTSUPP)),
         })

@@ -252,12 +252,11 @@ impl Edit for IodConnector {
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| {
-            let is_waiting = state.waiting.attributes.contains_key(&(id, name.to_vec()));
-            match self.objects.put_attribute(state, id, name, value, false) {
+            if state.waiting.attributes.get(&(id, name.to_vec())).is_some_and(|waiting| waiting.has_elements_of(value)) {
                 // A copying program says again what it said with types.
-                Err(Error::Refused { .. }) if is_waiting => return Ok(()),
-                done => done?,
+                return Ok(());
             }
+            self.objects.put_attribute(state, id, name, value, false)?;
             state.touch(id)
         })
     }

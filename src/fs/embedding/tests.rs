@@ -13,24 +13,7 @@ use std::time::SystemTime;
 const SHIFT: u64 = 1_000;
 
 fn attr(ino: Ino) -> Attr {
-    let time = SystemTime::UNIX_EPOCH;
-    let (kind, perm) = (FileKind::Directory, 0o755);
-    Attr {
-        ino,
-        kind,
-        perm,
-        nlink: 1,
-        size: 0,
-        blocks: 0,
-        blksize: 4096,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
-        uid: 0,
-        gid: 0,
-        is_brief: false,
-    }
+    Attr::empty(ino, FileKind::Directory, 0o755, SystemTime::UNIX_EPOCH)
 }
 
 /// A file system with the names `a` (2) and `b` (3) in its root, which counts look-ups.

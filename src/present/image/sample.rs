@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Most pixels of a preview in a row, and rows.
 pub(super) const SIDE_MAX: u64 = 1024;
 /// The same of an image in a chunk of which a preview reads single elements.
-const SIDE_IN_LARGE_DATA: u64 = 256;
+const SIDE_IN_LARGE_CHUNK: u64 = 256;
 /// Pixels of a side that is scaled, unless it has fewer.
 const SIDE_MIN: u64 = 128;
 /// Most bytes of elements that a preview reads.
@@ -80,7 +80,7 @@ impl Sampled {
             if rows >= columns { rows = rows.div_ceil(2) } else { columns = columns.div_ceil(2) }
         }
         // Both sides are scaled alike, but for a side that would be too small to see.
-        let longest = if tile_bytes(d) > READ_BYTES_MAX { SIDE_IN_LARGE_DATA } else { SIDE_MAX };
+        let longest = if tile_bytes(d) > READ_BYTES_MAX { SIDE_IN_LARGE_CHUNK } else { SIDE_MAX };
         let scale = layout.height.max(layout.width).div_ceil(longest).max(1);
         let of = |all: u64, len: u64, count: u64| {
             let side = (all / scale).max(all.min(SIDE_MIN));

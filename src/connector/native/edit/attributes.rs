@@ -34,13 +34,13 @@ impl AttributeChange<'_> {
         }
         let object = self.change.access.object(id)?;
         let found = attribute::stored(&object, name)?;
+        if self.is_pending(id, name, value) {
+            // A copying program says again what it said with types.
+            return Ok(());
+        }
         let store = self.change.store()?;
         let held = self.held_by(id, name)?;
-        let data = match store_elements(value, &mut Values::new(self.change, &store)) {
-            // A copying program says again what it said with types.
-            Err(_) if self.is_pending(id, name) => return Ok(()),
-            data => data?,
-        };
+        let data = store_elements(value, &mut Values::new(self.change, &store))?;
         let old = found.map(|old| attribute::typed(&object, &old).map(|typed| (old, typed))).transpose()?;
         let body = match old {
             Some((old, typed)) if typed.shape == value.shape && typed.datatype == value.datatype => Attribute { data, ..old }.encode(),

@@ -35,17 +35,20 @@ impl<'a> Holes<'a> {
     /// makes the change in the same operation: writes and sizes are noted before, because a byte
     /// that counts as written does no harm, punches afterwards.
     pub(super) fn note_holes(&self, id: ObjectId, size: u64, touched: Touched) -> Result<()> {
-        let Some(editing) = &self.connector.editing else { return Ok(()) };
-        if editing.objects.usage(id).is_shape_only {
-            editing.objects.use_object(id, |usage| usage.is_shape_only = false);
-        }
-        self.note_extent(id, size, touched)
+        self.note(id, size, touched, true)
     }
 
     /// As [`Holes::note_holes`], of a change by the extent, which is no use of the bytes.
     pub(super) fn note_extent(&self, id: ObjectId, size: u64, touched: Touched) -> Result<()> {
+        self.note(id, size, touched, false)
+    }
+
+    fn note(&self, id: ObjectId, size: u64, touched: Touched, uses_bytes: bool) -> Result<()> {
         let Some(editing) = &self.connector.editing else { return Ok(()) };
         let usage = editing.objects.usage(id);
+        if usage.is_shape_only && uses_bytes {
+            editing.objects.use_object(id, |usage| usage.is_shape_only = false);
+        }
         if !(usage.is_new_file || usage.has_exact_holes) {
             return Ok(());
         }

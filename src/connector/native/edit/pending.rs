@@ -85,9 +85,11 @@ impl AttributeChange<'_> {
         Ok(left)
     }
 
-    /// True if the attribute gets its value later.
-    pub(super) fn is_pending(&self, id: ObjectId, name: &[u8]) -> bool {
-        self.change.editing.objects.pending(id, |p| p.attributes.as_ref().is_some_and(|a| a.0.contains_key(name))) == Some(true)
+    /// True if the attribute gets the elements of `value` later.
+    pub(super) fn is_pending(&self, id: ObjectId, name: &[u8], value: &NewValue) -> bool {
+        let objects = &self.change.editing.objects;
+        let waits = |all: &UnresolvedAttributes| all.0.get(name).is_some_and(|waiting| waiting.has_elements_of(value));
+        objects.pending(id, |p| p.attributes.as_ref().is_some_and(waits)) == Some(true)
     }
 
     /// The attribute is another one now.
