@@ -65,7 +65,7 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// Attributes of an empty file or directory of nobody, all of whose times are `time`.
+    /// Attributes of an empty file or directory of root, all of whose times are `time`.
     pub fn empty(ino: Ino, kind: FileKind, perm: u16, time: SystemTime) -> Attr {
         let [atime, mtime, ctime, btime] = [time; 4];
         let (nlink, size, blocks, blksize, uid, gid, is_brief) = (1, 0, 0, 4096, 0, 0, false);

@@ -61,9 +61,9 @@ def appended(flags):
     os.setxattr('rows', 'user.h5dir.dataset', b'{"dtype":"<i4","shape":[500, 20],"maxshape":[null, 20]}')
     child = os.fork()
     if child == 0:
-        m, i = mmap.mmap(os.open('rows', os.O_RDWR), 40000), 0
-        while not os.path.exists('stop'):
-            i += 1
+        m, i, last = mmap.mmap(os.open('rows', os.O_RDWR), 40000), 0, False
+        while not last:
+            i, last = i + 1, os.path.exists('stop')
             m[39996:40000] = struct.pack('<i', i)
         m.close()
         os._exit(0)
@@ -76,7 +76,7 @@ def appended(flags):
             # The kernel asks for the size.
             os.pread(os.open('rows', os.O_RDONLY), 1, 0) if i % 3 == 0 else os.stat('rows')
     open('stop', 'w').close()
-    os.waitpid(child, 0)
+    assert os.waitpid(child, 0)[1] == 0
     os.unlink('stop')
     left = open('rows', 'rb').read()
     os.unlink('rows')
