@@ -22,7 +22,7 @@
 use crate::base::datatype::{ByteOrder, Class, Datatype};
 use crate::base::filter_spec::FilterSpec;
 use crate::base::{Address, Error, Result};
-use crate::filter::{registry, zfp_chunk_bytes};
+use crate::filter::{FilterError, registry, zfp_chunk_bytes};
 
 const STRUCTURE: &str = "filter pipeline message";
 
@@ -181,13 +181,14 @@ impl Subject<'_> {
 
     /// Values of zfp are those that its plug-in stores, which describe the chunk.
     fn zfp(&self, filter: &FilterSpec) -> Result<Vec<u32>> {
-        let Ok(bytes) = zfp_chunk_bytes(&filter.cd_values) else {
-            return refuse("zfp", "its values are needed as a program with the plug-in stores them");
-        };
-        if bytes != self.bytes() && !filter.is_optional() {
-            return refuse("zfp", &format!("its values are for chunks of {bytes} bytes, not {}", self.bytes()));
+        match zfp_chunk_bytes(&filter.cd_values) {
+            Ok(bytes) if bytes != self.bytes() && !filter.is_optional() => {
+                refuse("zfp", &format!("its values are for chunks of {bytes} bytes, not {}", self.bytes()))
+            }
+            // Chunks of a codec that is not known are copied as they are stored.
+            Ok(_) | Err(FilterError::Unsupported { .. }) => Ok(filter.cd_values.clone()),
+            Err(_) => refuse("zfp", "its values are needed as a program with the plug-in stores them"),
         }
-        Ok(filter.cd_values.clone())
     }
 
     fn bitshuffle(&self, given: &[u32]) -> Vec<u32> {
@@ -290,6 +291,21 @@ mod tests {
         assert_eq!(complete(32001, &[0, 0, 0, 0, 5]), [2, 2, 1, 8, 5]);
         assert_eq!(complete(32001, &[3, 10, 4, 32, 5]), [2, 2, 1, 8, 5]);
         assert_eq!((complete(32000, &[]), complete(32000, &[4, 0x106, 9])), (vec![4, 0x105, 8], vec![4, 0x105, 8]));
+    }
+
+    /// Regression: zfp without values was taken, and all chunks were lost at the commit.
+    #[test]
+    fn zfp_has_the_values_of_its_plug_in() {
+        let complete = |flags, cd_values: &[u32]| {
+            let filter = FilterSpec { id: 32013, flags, name: Vec::new(), cd_values: cd_values.to_vec() };
+            Subject { datatype: &Datatype::byte(), chunk: &[8], fill: None }.complete(&filter).map(|filter| filter.cd_values)
+        };
+        for flags in [0, 1] {
+            assert!(complete(flags, &[]).is_err() && complete(flags, &[3, 0, 0]).is_err());
+            // Of a codec that is not known: its chunks are copied as they are.
+            let other = [1, u32::from_le_bytes(*b"zfp\x01"), 0, 0];
+            assert_eq!(complete(flags, &other).unwrap(), other);
+        }
     }
 
     /// Regression: values stored by the first releases of bitshuffle were taken for a user's.
