@@ -57,6 +57,15 @@ pub enum Error {
         /// errno of the system call.
         errno: i32,
     },
+    /// Only a disk has bytes of a structure that is read from memory alone. The reader has them read
+    /// into memory, and begins again.
+    #[error("{len} bytes at {address} are on a disk, and not in memory")]
+    OnDisk {
+        /// Where the bytes begin.
+        address: Address,
+        /// How many they are.
+        len: usize,
+    },
     /// A request to a server failed.
     #[error("cannot {operation}: {reason}")]
     Request {

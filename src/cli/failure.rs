@@ -80,7 +80,7 @@ impl Failure {
                     base::Error::Corrupt { .. } if verb == "recover" => "; 'h5dir mount --rescue' shows what is left",
                     base::Error::Corrupt { .. } => "; the file is damaged",
                     base::Error::Unsupported { .. } | base::Error::Limit { .. } => "; h5dir does not support such files",
-                    base::Error::Io { .. } => "; check the storage",
+                    base::Error::Io { .. } | base::Error::OnDisk { .. } => "; check the storage",
                     base::Error::Request { .. } | base::Error::Missing { .. } | base::Error::Refused { .. } => "",
                 };
                 Self::new(Exit::File, format!("cannot {verb} {}: {source}{hint}", escaped(path)))

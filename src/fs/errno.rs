@@ -6,7 +6,9 @@ use crate::base::Error;
 /// The errno for `e`. The log line has the details.
 pub fn errno(e: &Error) -> Errno {
     match e {
-        Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => Errno(libc::EIO),
+        Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } | Error::OnDisk { .. } => {
+            Errno(libc::EIO)
+        }
         Error::Refused { errno, .. } => Errno(*errno),
         // Whatever the backing file said, to the reader of the mount it is an I/O error, except
         // where it may try again, where a server refuses it, or where a change found no room or is

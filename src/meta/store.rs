@@ -13,8 +13,8 @@ use crate::format::{
     superblock::{SIGNATURE, SIZE_MAX, Superblock},
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Budget of the decoded metadata cache, bytes.
 pub const METADATA_CACHE_BYTES: usize = 16 << 20;
@@ -67,6 +67,11 @@ pub struct Store {
     pub(super) transaction: Option<Arc<Transaction>>,
     /// What the load of an entry reads, if the store is that of one.
     reads: Option<Reads>,
+    /// Structures are read from the memory of the host alone.
+    only_memory: bool,
+    /// [`Store::in_memory`] of this one. Made when the store is shared, and does not change any
+    /// more.
+    in_memory: OnceLock<Box<Store>>,
 }
 
 impl Store {
@@ -104,6 +109,8 @@ impl Store {
             unfilter: None,
             transaction: None,
             reads: None,
+            only_memory: false,
+            in_memory: OnceLock::new(),
         })
     }
 
@@ -132,6 +139,8 @@ impl Store {
             unfilter: None,
             transaction: None,
             reads: None,
+            only_memory: false,
+            in_memory: OnceLock::new(),
         }
     }
 
@@ -252,7 +261,7 @@ impl Store {
         // hostile length allocates nothing.
         let len = if len > 1 << 16 { len.min(self.file_len()?.saturating_sub(address.0)) } else { len };
         let mut buf = vec![0u8; usize::try_from(len).map_err(|_| Error::limit(structure, address, "block size"))?];
-        let mut n = self.driver.read_at(&mut buf, offset).map_err(|e| Error::io("read", address, &e))?;
+        let mut n = self.read_driver(address, &mut buf, offset)?;
         if !self.overlay.is_empty() && self.overlay_in_use.load(Ordering::Acquire) {
             n = n.max(self.patch(address.0, &mut buf));
         }
@@ -300,9 +309,9 @@ impl Store {
         Ok(n == buf.len())
     }
 
-    /// Has the host read `len` bytes of raw data into its memory. A read that follows finds errors.
-    pub fn warm_raw(&self, address: Address, len: usize) {
-        let Ok(offset) = self.offset(address, "raw data") else { return };
+    /// Has the host read `len` bytes into its memory. A read that follows finds errors.
+    pub fn warm(&self, address: Address, len: usize) {
+        let Ok(offset) = self.offset(address, "bytes") else { return };
         let mut piece = vec![0; len.min(IO_PIECE_BYTES)];
         let mut done = 0usize;
         while let Some(part) = piece.get_mut(..len.saturating_sub(done).min(IO_PIECE_BYTES)).filter(|part| !part.is_empty()) {
@@ -354,7 +363,28 @@ impl Store {
             unfilter: self.unfilter.clone(),
             transaction: self.transaction.clone(),
             reads: Some(Reads::default()),
+            only_memory: self.only_memory,
+            in_memory: OnceLock::new(),
         }
+    }
+
+    /// This store for readers that do not wait for a disk: where only a disk has a structure, they
+    /// get [`Error::OnDisk`], release their locks, and call [`Store::warm`].
+    pub fn in_memory(&self) -> &Store {
+        self.in_memory.get_or_init(|| Box::new(Store { reads: None, only_memory: true, ..self.recording() }))
+    }
+
+    /// Fills the front of `buf` with metadata from `offset`.
+    fn read_driver(&self, address: Address, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let failed = |e: std::io::Error| Error::io("read", address, &e);
+        if !self.only_memory {
+            return self.driver.read_at(buf, offset).map_err(failed);
+        }
+        // What is past the end is on no disk.
+        let there = usize::try_from(self.file_len()?.saturating_sub(address.0)).unwrap_or(usize::MAX).min(buf.len());
+        let part = buf.get_mut(..there).unwrap_or_default();
+        let n = self.driver.read_in_memory(part, offset).map_err(failed)?;
+        if n < there { Err(Error::OnDisk { address, len: there }) } else { Ok(n) }
     }
 
     /// Caches an entry of type `T` decoded from `extents` (address, bytes), which the caller has

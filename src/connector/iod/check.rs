@@ -35,7 +35,7 @@ fn of_error(object: Option<u64>, error: &Error) -> Finding {
             (Problem::Damaged, Some(*structure), Some(*address))
         }
         Error::Unsupported { structure, address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
-        Error::Io { address, .. } => (Problem::Damaged, None, Some(*address)),
+        Error::Io { address, .. } | Error::OnDisk { address, .. } => (Problem::Damaged, None, Some(*address)),
         // A pack that is not there, say.
         Error::Request { .. } | Error::Missing { .. } | Error::Refused { .. } => (Problem::Damaged, None, None),
     };

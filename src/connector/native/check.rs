@@ -29,7 +29,7 @@ fn of_error(object: Option<Address>, error: &Error) -> Finding {
         }
         Error::Unsupported { structure, address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
         Error::Missing { .. } => (Problem::MissingFile, None, None),
-        Error::Io { address, .. } => (Problem::Damaged, None, Some(*address)),
+        Error::Io { address, .. } | Error::OnDisk { address, .. } => (Problem::Damaged, None, Some(*address)),
         Error::Request { .. } | Error::Refused { .. } => (Problem::NotChecked, None, None),
     };
     let detail = error.to_string();

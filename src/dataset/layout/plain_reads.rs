@@ -43,6 +43,6 @@ impl<'a> PlainReads<'a> {
     pub fn deferred(self) -> Option<Deferred<'a>> {
         let PlainReads { store, cold } = self;
         let cold = cold.map(RefCell::into_inner).filter(|cold| !cold.is_empty())?;
-        Some(Box::new(move || cold.into_iter().for_each(|(address, len)| store.warm_raw(address, len))))
+        Some(Box::new(move || cold.into_iter().for_each(|(address, len)| store.warm(address, len))))
     }
 }

@@ -16,6 +16,6 @@ pub(super) fn is_of_object(e: &Error) -> bool {
     match e {
         Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => true,
         Error::Refused { errno, .. } => !matches!(*errno, libc::EROFS | libc::ESTALE),
-        Error::Io { .. } | Error::Request { .. } => false,
+        Error::Io { .. } | Error::OnDisk { .. } | Error::Request { .. } => false,
     }
 }

@@ -3,7 +3,7 @@
 
 use super::super::NativeConnector;
 use super::super::dataset::Dataset;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::{DatasetBytes, Deferred, Front};
@@ -12,6 +12,9 @@ use std::ops::ControlFlow;
 /// How often a reader defers long work before it does that with the lock: caches may not keep what
 /// was brought into them so long, or it changes again and again.
 const DEFERRED_MAX: usize = 4;
+/// How often a reader has structures read from a disk before it waits with the lock. An index is a
+/// few levels deep, and a request may need several of its nodes.
+const STRUCTURES_MAX: usize = 64;
 
 /// Reads the elements of a dataset, in one of several attempts.
 pub(in crate::connector::native) struct Reader<'a> {
@@ -51,21 +54,28 @@ impl NativeConnector {
         id: ObjectId,
         read: &mut dyn for<'a> FnMut(&'a Dataset, Reader<'a>) -> Attempt<'a, T>,
     ) -> Result<T> {
-        let mut left = if self.editing.is_some() { DEFERRED_MAX } else { 0 };
+        let (mut left, mut structures) = if self.editing.is_some() { (DEFERRED_MAX, STRUCTURES_MAX) } else { (0, 0) };
         loop {
             let access = self.access();
             let elsewhere = self.other_files().written_elsewhere(id);
             let (connector, id) = elsewhere.as_ref().map_or((self, id), |(other, there)| (&**other, *there));
             let access_elsewhere = elsewhere.as_ref().map(|(other, _)| other.access());
             let open = access_elsewhere.as_ref().unwrap_or(&access).dataset(id)?;
-            let reader = Reader { env: &connector.options.environment, defers: left > 0 };
-            let deferred = match read(&open.dataset, reader)? {
-                ControlFlow::Break(read) => return Ok(read),
-                ControlFlow::Continue(deferred) => deferred,
-            };
-            drop((access_elsewhere, access));
-            deferred();
-            left = left.saturating_sub(1);
+            let reader = Reader { env: &connector.options.environment, defers: left > 0 && structures > 0 };
+            match read(&open.dataset, reader) {
+                Ok(ControlFlow::Break(read)) => return Ok(read),
+                Ok(ControlFlow::Continue(deferred)) => {
+                    drop((access_elsewhere, access));
+                    deferred();
+                    left = left.saturating_sub(1);
+                }
+                Err(Error::OnDisk { address, len }) => {
+                    drop((access_elsewhere, access));
+                    open.dataset.bytes.store.warm(address, len);
+                    structures = structures.saturating_sub(1);
+                }
+                Err(e) => return Err(e),
+            }
         }
     }
 }

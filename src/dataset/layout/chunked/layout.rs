@@ -92,12 +92,17 @@ impl Chunked {
         update_message(op, |message| f(&self.writer(op, &self.extent(op)), message))
     }
 
-    /// The grid with the extent of the operation.
     /// Its chunks in the file of `data`.
     pub(super) fn chunks_of<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment) -> FileChunks<'a> {
-        FileChunks { chunked: self, env, store: &data.store, fill: &data.fill }
+        FileChunks { chunked: self, env, store: &data.store, index_store: &data.store, fill: &data.fill }
     }
 
+    /// Its chunks in the file of `data`, for a reader who does not wait for a disk.
+    fn chunks_in_memory<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment) -> FileChunks<'a> {
+        FileChunks { index_store: data.store.in_memory(), ..self.chunks_of(data, env) }
+    }
+
+    /// The grid with the extent of the operation.
     fn extent(&self, op: &Operation<'_>) -> ChunkGrid {
         ChunkGrid { shape: op.space.dims.clone(), max_shape: op.space.max(), ..self.chunks.clone() }
     }
@@ -124,31 +129,24 @@ impl Part {
 
 impl Chunked {
     /// The front of the `len` bytes from `offset`.
-    fn front(&self, data: &DatasetBytes, env: &Environment, offset: u64, len: usize) -> Part {
+    fn front(chunks: FileChunks<'_>, offset: u64, len: usize) -> Result<Part> {
+        let FileChunks { chunked, env, index_store, .. } = chunks;
         // The index does not contain dirty chunks.
-        let is_dirty = env.dirty.has(self.number);
-        match if is_dirty { 0 } else { self.hole_at(env, &data.store, offset, len).min(len) } {
-            0 => Part::Slice(self.slice_bytes().min(len)),
+        let is_dirty = env.dirty.has(chunked.number);
+        Ok(match if is_dirty { 0 } else { chunked.hole_at(env, index_store, offset, len)?.min(len) } {
+            0 => Part::Slice(chunked.slice_bytes().min(len)),
             hole => Part::Hole(hole),
-        }
+        })
     }
 
     /// Reads a part, which is as long as `buf`; see [`Chunked::read_slice`].
-    fn read_part<'a>(
-        &'a self,
-        data: &'a DatasetBytes,
-        env: &'a Environment,
-        part: Part,
-        defers: bool,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<Option<Deferred<'a>>> {
+    fn read_part<'a>(chunks: FileChunks<'a>, part: Part, defers: bool, offset: u64, buf: &mut [u8]) -> Result<Option<Deferred<'a>>> {
         match part {
             Part::Hole(_) => {
-                data.fill.fill(offset, buf);
+                chunks.fill.fill(offset, buf);
                 Ok(None)
             }
-            Part::Slice(_) => Chunked::read_slice(self.chunks_of(data, env), defers, offset, buf),
+            Part::Slice(_) => Chunked::read_slice(chunks, defers, offset, buf),
         }
     }
 }
@@ -174,25 +172,27 @@ impl Layout for Chunked {
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let part = self.front(data, env, at, rest.len());
+            let chunks = self.chunks_of(data, env);
+            let part = Chunked::front(chunks, at, rest.len())?;
             let (front, tail) = rest.split_at_mut(part.len());
-            self.read_part(data, env, part, false, at, front)?;
+            Chunked::read_part(chunks, part, false, at, front)?;
             (at, rest) = (at.saturating_add(front.len() as u64), tail);
         }
         Ok(())
     }
 
     fn read_front<'a>(&'a self, data: &'a DatasetBytes, env: &'a Environment, offset: u64, buf: &mut [u8]) -> Result<Front<'a>> {
-        let part = self.front(data, env, offset, buf.len());
+        let chunks = self.chunks_in_memory(data, env);
+        let part = Chunked::front(chunks, offset, buf.len())?;
         let front = buf.get_mut(..part.len()).unwrap_or_default();
-        Ok(match self.read_part(data, env, part, true, offset, front)? {
+        Ok(match Chunked::read_part(chunks, part, true, offset, front)? {
             None => Front::Read(front.len()),
             Some(deferred) => Front::Deferred(deferred),
         })
     }
 
     fn is_long_read(&self, data: &DatasetBytes, env: &Environment, offset: u64, len: usize) -> bool {
-        Chunked::is_long(self.chunks_of(data, env), offset, len)
+        Chunked::is_long(self.chunks_in_memory(data, env), offset, len)
     }
 
     fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {

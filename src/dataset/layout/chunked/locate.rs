@@ -1,7 +1,7 @@
 //! Finds and decodes the chunks of a dataset in a file.
 
 use super::storage::Chunked;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::dataset::chunk::cache::Chunk;
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::format::{Large, LargeReader};
@@ -36,6 +36,9 @@ pub(super) struct FileChunks<'a> {
     pub chunked: &'a Chunked,
     pub env: &'a Environment,
     pub store: &'a Store,
+    /// The store by which chunks are found in the index: that of readers who do not wait for a
+    /// disk, or `store`.
+    pub index_store: &'a Store,
     /// Value of elements that were never written.
     pub fill: &'a FillPattern,
 }
@@ -55,6 +58,7 @@ impl FileChunks<'_> {
                 let len = usize::try_from(covering.end.saturating_sub(covering.start)).unwrap_or(usize::MAX);
                 stored.record.address.checked_add(covering.start).is_some_and(|at| is_on_disk(self.store, at, len))
             }
+            Err(Error::OnDisk { .. }) => true,
             Ok(FoundChunk::Location(_)) | Err(_) => false,
         }
     }
@@ -101,7 +105,7 @@ impl<'a> ChunkFinder<'a> for FileChunks<'a> {
     fn find(self, t: &ChunkPieces) -> Result<FoundChunk<'a, StoredChunk, Arc<DirtyChunk>>> {
         let FileChunks { chunked: c, env, store, .. } = self;
         let scaled = c.grid.scaled(t.chunk);
-        let Some(record) = c.index.lookup(store, &scaled)? else { return Ok(FoundChunk::Location(ChunkLocation::Fill)) };
+        let Some(record) = c.index.lookup(self.index_store, &scaled)? else { return Ok(FoundChunk::Location(ChunkLocation::Fill)) };
         let (key, is_edge, len) = (c.key(t.chunk), c.grid.is_edge(&scaled), c.grid.chunk_bytes());
         let direct = |record| FoundChunk::Location(ChunkLocation::Direct(StoredChunk { record, is_edge }));
         let cached = FoundChunk::Cached { key: key.into(), len, stored: StoredChunk { record, is_edge } };

@@ -2,7 +2,7 @@
 
 use super::locate::{FileChunks, StoredChunk};
 use super::storage::Chunked;
-use crate::base::{Address, Result};
+use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::format::READ_AHEAD_CHUNK_MAX_BYTES;
 use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces, Piece};
 use crate::dataset::chunk::reading;
@@ -67,17 +67,24 @@ impl<'a> DirectReads<'a> {
 
 impl Chunked {
     /// Length of the hole at `offset`; 0 if it is not known, or does not matter to a read of `len`
-    /// bytes.
-    pub(super) fn hole_at(&self, env: &Environment, store: &Store, offset: u64, len: usize) -> usize {
-        let Some((chunk, end)) = self.grid.chunk_at(offset) else { return 0 };
+    /// bytes. Error: a disk must be read for that.
+    pub(super) fn hole_at(&self, env: &Environment, store: &Store, offset: u64, len: usize) -> Result<usize> {
+        let Some((chunk, end)) = self.grid.chunk_at(offset) else { return Ok(0) };
         let is_short = end.saturating_sub(offset) >= len as u64;
         if is_short || !self.index.is_ordered() || env.cache.contains(self.key(chunk)) {
-            return 0;
+            return Ok(0);
         }
-        // Errors are reported by the read.
-        let Ok(None) = self.index.lookup(store, &self.grid.scaled(chunk)) else { return 0 };
-        let Ok(next) = self.seek_in_file(store, offset, Seek::Data) else { return 0 };
-        usize::try_from(next.unwrap_or(u64::MAX).saturating_sub(offset)).unwrap_or(usize::MAX)
+        let next = match self.index.lookup(store, &self.grid.scaled(chunk)) {
+            Ok(None) => self.seek_in_file(store, offset, Seek::Data),
+            Ok(Some(_)) => return Ok(0),
+            Err(e) => Err(e),
+        };
+        match next {
+            Ok(next) => Ok(usize::try_from(next.unwrap_or(u64::MAX).saturating_sub(offset)).unwrap_or(usize::MAX)),
+            Err(e @ Error::OnDisk { .. }) => Err(e),
+            // Others are reported by the read.
+            Err(_) => Ok(0),
+        }
     }
 
     /// Bytes of a request handled at a time.
