@@ -72,6 +72,12 @@ fn uncommitted(operation: &'static str, base: u64) -> impl Fn(io::Error) -> Erro
     }
 }
 
+/// Most bytes that raw data of `len` bytes takes in a file without pages.
+pub fn most_allocated(len: u64) -> u64 {
+    let align = if len >= RAW_ALIGNED { RAW_ALIGN } else { 8 };
+    len.checked_next_multiple_of(align).unwrap_or(u64::MAX)
+}
+
 impl Store {
     /// True when the file is open for writing and its transaction has not failed.
     pub fn is_writable(&self) -> bool {

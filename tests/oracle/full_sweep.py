@@ -155,6 +155,43 @@ def overwritten(t, binary, place, label, seed):
     t.equal(sorted(os.listdir(place)), ["f.h5", "filler"], f"{label}: files left")
 
 
+def packed(t, binary, place, label, seed):
+    """Chunks with filters take more of the file than their bytes, and change nodes of their index: what write(2) accepted is committed."""
+    path, rnd = f"{place}/f.h5", random.Random(seed)
+    chunk, count, free = [(4096, 360, (350_000, 570_000)), (64, 700, (80_000, 130_000)), (1000, 400, (90_000, 160_000)), (9000, 160, (400_000, 600_000))][seed % 4]
+    libver, growing, pages = rnd.choice(["earliest", "latest"]), rnd.random() < 0.5, rnd.random() < 0.2
+    strategy = {"fs_strategy": "page", "fs_page_size": 4096} if pages else {}
+    want = bytearray(chunk * count)
+    with h5py.File(path, "w", libver=libver, **strategy) as f:
+        d = f.create_dataset("d", (len(want),), "u1", chunks=(chunk,), maxshape=(None,) if growing else None, compression="gzip")
+        if rnd.random() < 0.7:
+            want[:] = rnd.randbytes(len(want)) if rnd.random() < 0.3 else bytes(len(want))
+            d[...] = np.frombuffer(want, "u1")
+    with harness.mounted(binary, path, "--read-write", "--commit-interval=0") as point:
+        there = os.statvfs(place)
+        with open(f"{place}/filler", "wb") as filler:
+            filler.write(bytes(max(0, there.f_bavail * there.f_bsize - rnd.randrange(*free))))
+        fd = os.open(f"{point}/d", os.O_WRONLY)
+        for n in range(rnd.randrange(20, 120)):
+            at = rnd.randrange(count) * chunk
+            length = min(rnd.choice([chunk, 1, chunk // 2 + 1, 3 * chunk]), len(want) - at)
+            data = rnd.randbytes(length) if rnd.random() < 0.7 else bytes([n]) * length
+            try:
+                written = os.pwrite(fd, data, at)
+            except OSError as e:
+                t.equal(e.errno, errno.ENOSPC, f"{label}: write {n}")
+                continue
+            want[at : at + written] = data[:written]
+        try:
+            os.fsync(fd)
+        except OSError as e:
+            t.check(False, f"{label}: fsync: {e}")
+        os.close(fd)
+        t.equal(harness.read(f"{point}/d"), bytes(want), f"{label}: through the mount")
+    with h5py.File(path) as f:
+        t.equal(f["d"][()].tobytes(), bytes(want), f"{label}: h5py")
+
+
 def temporary(t, binary, place, label, seed):
     """$TMPDIR has no room for a large chunk: it is read in memory, and not changed."""
     size, file, container = 70 << 20, tempfile.mkdtemp(prefix="h5dir-full-"), None
@@ -437,6 +474,8 @@ def main():
         one_round(t, options.bin, f"container {seed}", seed, collected)
     for seed in range(6):
         one_round(t, options.bin, f"overwritten {seed}", seed, overwritten, 3)
+    for seed in range(32):
+        one_round(t, options.bin, f"packed {seed}", seed, packed, 3)
     one_round(t, options.bin, "temporary files", 0, temporary, 20)
     for seed in (0, 1):
         one_round(t, options.bin, f"hole {seed}", seed, sparse)

@@ -10,6 +10,7 @@
 //! An undo log records what an operation replaces, so that the operation can be rolled back.
 
 use super::changed::{ChangedChunk, SharedImage, Unencoded};
+use super::dirty_needs::{DirtyNeeds, IndexSize};
 use super::file_image::FileImage;
 use super::image::{ChunkImage, Image};
 use super::key::{ChunkKey, DatasetKey};
@@ -32,8 +33,10 @@ pub struct DirtyChunk {
     written: AtomicU64,
     /// What the chunk index said at insertion.
     before: Before,
-    /// Memory of all chunks.
-    total: Arc<Memory>,
+    /// The index of its dataset.
+    index: IndexSize,
+    /// Sums over all chunks.
+    total: Arc<DirtyNeeds>,
     /// Memory that `total` counts for this chunk; `None`: it was removed.
     charged: Mutex<Option<u64>>,
 }
@@ -49,14 +52,6 @@ pub(crate) enum Before {
     InPlace,
 }
 
-/// Memory of dirty chunks, bytes.
-#[derive(Debug, Default)]
-struct Memory {
-    all: AtomicU64,
-    /// Of those that are stored where they are.
-    in_place: AtomicU64,
-}
-
 /// Memory of an entry besides the chunk's bytes; most of the memory of one-element chunks.
 const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
@@ -70,8 +65,19 @@ struct Entries {
 #[derive(Default)]
 struct DatasetChunks {
     numbers: BTreeSet<u64>,
+    /// Chunks whose record in the chunk index changes when they are stored.
+    recorded: u64,
+    /// The chunk index.
+    index: IndexSize,
     /// Bytes of chunks without a record in the chunk index.
     added: u64,
+}
+
+impl DatasetChunks {
+    /// What storing them changes of the chunk index, at most, bytes.
+    fn index_bytes(&self) -> u64 {
+        self.index.changed_by(self.recorded)
+    }
 }
 
 impl Default for Entries {
@@ -107,9 +113,9 @@ enum Old {
 #[derive(Default)]
 pub(crate) struct DirtyChunks {
     entries: Mutex<Entries>,
-    /// Memory of all chunks.
-    bytes: Arc<Memory>,
-    /// Maximum of `bytes` so far.
+    /// Sums over all chunks.
+    needs: Arc<DirtyNeeds>,
+    /// Maximum of the memory so far.
     #[cfg(test)]
     peak_bytes: AtomicU64,
     /// Undo log of the running operation.
@@ -124,12 +130,17 @@ impl DirtyChunks {
 
     /// Memory of all chunks, bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.all.load(Ordering::Acquire)
+        self.needs.memory()
     }
 
-    /// Memory of the chunks that are stored where they are, bytes.
+    /// Storage that the chunks in memory take in a file without pages, at most, bytes.
+    pub(crate) fn storage_bytes(&self) -> u64 {
+        self.needs.storage()
+    }
+
+    /// What storing the chunks changes where it is, at most, bytes: of chunks, and of their indexes.
     pub(crate) fn bytes_in_place(&self) -> u64 {
-        self.bytes.in_place.load(Ordering::Acquire)
+        self.needs.in_place()
     }
 
     /// Maximum of the memory of all chunks so far, bytes.
@@ -218,17 +229,17 @@ impl DirtyChunks {
         Ok(())
     }
 
-    /// Adds a chunk, of which `written` bytes are new.
-    pub(crate) fn insert(&self, key: ChunkKey, image: Image, written: u64, before: Before) {
+    /// Adds a chunk, of which `written` bytes are new. `index`: the index of its dataset.
+    pub(crate) fn insert(&self, key: ChunkKey, image: Image, written: u64, (before, index): (Before, IndexSize)) {
         let (is_in_file, chunk) = (FileImage::of(&*image).is_some(), ChangedChunk::new(Unencoded::shared(image)));
-        let (written, total, charged) = (written.into(), self.bytes.clone(), Mutex::new(None));
-        let chunk = DirtyChunk { chunk, is_in_file, written, before, total, charged };
+        let (written, total, charged) = (written.into(), self.needs.clone(), Mutex::new(None));
+        let chunk = DirtyChunk { chunk, is_in_file, written, before, index, total, charged };
         let old = self.replace_chunk(key, Arc::new(chunk));
         self.log_replaced(key, old);
     }
 
     fn replace_chunk(&self, key: ChunkKey, chunk: Arc<DirtyChunk>) -> Option<Arc<DirtyChunk>> {
-        let added = chunk.added_bytes();
+        let (added, recorded, index) = (chunk.added_bytes(), chunk.is_recorded(), chunk.index);
         let mut entries = self.entries.lock();
         chunk.charge();
         #[cfg(test)]
@@ -239,6 +250,11 @@ impl DirtyChunks {
         }
         let of_dataset = entries.datasets.entry(key.dataset).or_default();
         of_dataset.numbers.insert(key.chunk);
+        let changed_before = of_dataset.index_bytes();
+        let not_recorded = old.as_ref().is_some_and(|old| old.is_recorded()).into();
+        of_dataset.recorded = of_dataset.recorded.saturating_add(recorded.into()).saturating_sub(not_recorded);
+        of_dataset.index = index;
+        self.needs.exchange_index(changed_before, of_dataset.index_bytes());
         of_dataset.added = of_dataset.added.saturating_add(added).saturating_sub(old.as_ref().map_or(0, |old| old.added_bytes()));
         old
     }
@@ -256,6 +272,9 @@ impl DirtyChunks {
         old.release();
         if let Some(of_dataset) = entries.datasets.get_mut(&key.dataset) {
             of_dataset.numbers.remove(&key.chunk);
+            let changed_before = of_dataset.index_bytes();
+            of_dataset.recorded = of_dataset.recorded.saturating_sub(old.is_recorded().into());
+            self.needs.exchange_index(changed_before, of_dataset.index_bytes());
             of_dataset.added = of_dataset.added.saturating_sub(old.added_bytes());
             if of_dataset.numbers.is_empty() {
                 entries.datasets.remove(&key.dataset);
@@ -367,6 +386,11 @@ impl DirtyChunk {
         if self.before == Before::Absent { self.len() } else { 0 }
     }
 
+    /// True if its record in the chunk index changes when it is stored.
+    fn is_recorded(&self) -> bool {
+        self.before != Before::InPlace
+    }
+
     /// Memory, bytes.
     fn memory(&self) -> u64 {
         self.now().image().memory().saturating_add(ENTRY_OVERHEAD_BYTES)
@@ -398,10 +422,7 @@ impl DirtyChunk {
     /// The chunk took `old` bytes, and takes `now`.
     fn count(&self, old: u64, now: u64) {
         let is_in_place = self.before == Before::InPlace && !self.is_in_file;
-        for total in std::iter::once(&self.total.all).chain(is_in_place.then_some(&self.total.in_place)) {
-            total.fetch_add(now.saturating_sub(old), Ordering::AcqRel);
-            total.fetch_sub(old.saturating_sub(now), Ordering::AcqRel);
-        }
+        self.total.exchange(old, now, is_in_place);
     }
 
     /// Replaces the decoded chunk.
@@ -475,14 +496,14 @@ mod tests {
         let d = DirtyChunks::default();
         assert!(d.is_empty() && d.get(key(1)).is_none());
         for n in [1, 2, 3, 14] {
-            d.insert(key(n), DenseImage::boxed(vec![n as u8; 100]), if n == 3 { 100 } else { 7 }, Before::Absent);
+            d.insert(key(n), DenseImage::boxed(vec![n as u8; 100]), if n == 3 { 100 } else { 7 }, (Before::Absent, IndexSize::default()));
         }
         d.get(key(1));
         assert_eq!(d.bytes(), 4 * (100 + ENTRY_OVERHEAD_BYTES));
         let order: Vec<u64> = d.choose(2 * (100 + ENTRY_OVERHEAD_BYTES) + 1).iter().map(|(k, _)| k.chunk).collect();
         assert_eq!(order, [3, 2, 14]);
         assert_eq!(d.datasets(), [0.into(), 1.into()]);
-        d.insert(key(2), DenseImage::boxed(vec![9; 50]), 50, Before::Absent);
+        d.insert(key(2), DenseImage::boxed(vec![9; 50]), 50, (Before::Absent, IndexSize::default()));
         assert_eq!((d.bytes(), d.of(0.into()).len()), (350 + 4 * ENTRY_OVERHEAD_BYTES, 3));
         assert!(d.has(0.into()) && d.has(1.into()) && !d.has(2.into()));
         d.forget(0.into());
@@ -495,7 +516,9 @@ mod tests {
     #[test]
     fn chunks_of_single_elements_do_not_fill_the_memory() {
         let d = DirtyChunks::default();
-        (0..1000).for_each(|n| d.insert(ChunkKey { dataset: 1.into(), chunk: n }, DenseImage::boxed(vec![0; 8]), 8, Before::Absent));
+        (0..1000).for_each(|n| {
+            d.insert(ChunkKey { dataset: 1.into(), chunk: n }, DenseImage::boxed(vec![0; 8]), 8, (Before::Absent, IndexSize::default()))
+        });
         assert!(d.bytes() > 100_000, "an entry takes far more than its eight bytes");
     }
 
@@ -503,7 +526,7 @@ mod tests {
     fn a_failed_operation_is_rolled_back() {
         let d = DirtyChunks::default();
         for n in [1, 2, 3] {
-            d.insert(key(n), DenseImage::boxed(vec![n as u8; 8]), 8, Before::Absent);
+            d.insert(key(n), DenseImage::boxed(vec![n as u8; 8]), 8, (Before::Absent, IndexSize::default()));
         }
         let all = || d.of(0.into()).into_iter().map(|(k, c)| (k.chunk, c.now().image().dense().unwrap().to_vec())).collect::<Vec<_>>();
         let before = all();
@@ -512,13 +535,13 @@ mod tests {
             let one = d.get(key(1)).unwrap();
             d.log_bytes(key(1), &one, 6, 2).unwrap();
             one.change(0, |image| image.write(6, &[9, 9])).unwrap().unwrap();
-            d.insert(key(2), DenseImage::boxed(vec![7; 100]), 0, Before::Absent);
+            d.insert(key(2), DenseImage::boxed(vec![7; 100]), 0, (Before::Absent, IndexSize::default()));
             d.remove(key(3));
-            d.insert(key(4), DenseImage::boxed(vec![4; 8]), 0, Before::Absent);
+            d.insert(key(4), DenseImage::boxed(vec![4; 8]), 0, (Before::Absent, IndexSize::default()));
             d.remove(key(4));
-            d.insert(key(5), DenseImage::boxed(vec![5; 8]), 0, Before::Absent);
+            d.insert(key(5), DenseImage::boxed(vec![5; 8]), 0, (Before::Absent, IndexSize::default()));
             d.forget(0.into());
-            d.insert(key(6), DenseImage::boxed(vec![6; 8]), 0, Before::Absent);
+            d.insert(key(6), DenseImage::boxed(vec![6; 8]), 0, (Before::Absent, IndexSize::default()));
             d.end(done);
             if !done {
                 assert_eq!((all(), d.bytes()), (before.clone(), 24 + 3 * ENTRY_OVERHEAD_BYTES));

@@ -6,6 +6,7 @@ pub(crate) mod chunk_files;
 pub(crate) mod defined;
 pub(crate) mod dirty;
 pub(crate) mod dirty_file;
+pub(crate) mod dirty_needs;
 pub(crate) mod disk_cache;
 pub(crate) mod encoded;
 pub(crate) mod file_image;

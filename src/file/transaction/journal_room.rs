@@ -93,17 +93,16 @@ impl Transaction {
         // Fresh bytes are not in it.
         let parts = self.state.read().space.split_fresh(range);
         let live = parts.iter().filter(|(_, fresh)| !fresh).map(|(part, _)| len(part)).sum();
-        if live == 0 { Ok(()) } else { self.reserve_room(self.journal_bytes(live), kept) }
+        if live == 0 { Ok(()) } else { self.reserve_room(self.journal_bytes(live), kept, room) }
     }
 
     /// Ensures storage for the journal of all changes and of `bytes` that the commit changes where
     /// they are. Errors: `ENOSPC`.
     pub fn promise_journal(&self, bytes: u64) -> io::Result<()> {
-        let before = self.journal_room.promised.swap(bytes, Ordering::AcqRel);
-        if bytes <= before {
-            return Ok(());
-        }
-        self.reserve_room(self.journal_bytes(bytes), self.journal_room.for_structures())
+        self.journal_room.promised.store(bytes, Ordering::Release);
+        let kept = if bytes == 0 { 0 } else { self.journal_room.for_structures() };
+        let room = self.journal_room.len.load(Ordering::Acquire).saturating_sub(kept);
+        self.reserve_room(self.journal_bytes(bytes), kept, room)
     }
 
     /// Storage that the journal has beside `kept`; without `kept` at least [`RESERVED`].
@@ -112,8 +111,8 @@ impl Transaction {
         if kept == 0 { len.max(RESERVED) } else { len.saturating_sub(kept) }
     }
 
-    fn reserve_room(&self, need: u64, kept: u64) -> io::Result<()> {
-        let room = self.room(kept);
+    /// Ensures storage for `need` bytes of the journal beside `kept`, if it is more than `room`.
+    fn reserve_room(&self, need: u64, kept: u64, room: u64) -> io::Result<()> {
         if need <= room || self.is_ordered() {
             return Ok(());
         }
@@ -130,7 +129,8 @@ impl Transaction {
 
     /// True if a commit makes the journal so much shorter that small changes fit.
     pub(super) fn has_long_journal(&self) -> bool {
-        self.journal_bytes(0) > RESERVED / 4
+        let len = self.journal_room.len.load(Ordering::Acquire);
+        self.journal_bytes(0) > (RESERVED / 4).min((len / 2).max(2 * RESERVED_MIN))
     }
 
     /// Most bytes of the journal for all changes and `len` bytes more.

@@ -16,7 +16,7 @@ use super::connector_parts::Commits;
 use super::flush::LogFlush;
 use crate::base::{Address, Error, Result};
 
-/// Stored chunks are at most this part longer than their memory: a filter may lengthen them.
+/// Stored records are at most this part longer than their memory: deflate may lengthen them.
 const LONGER_PART: u64 = 64;
 /// Storage for structures of removals, or that refer to stored chunks, bytes.
 const STRUCTURES_BYTES: u64 = 64 << 10;
@@ -66,17 +66,19 @@ impl Access<'_> {
     pub(super) fn reserve_unstored(&self, len: Option<u64>) -> Result<()> {
         let next = len.map_or(0, |len| len.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY_PER_WRITE));
         let longer = |bytes: u64| bytes.saturating_add(bytes / LONGER_PART);
-        let chunks = self.connector.options.environment.dirty.bytes();
+        let dirty = &self.connector.options.environment.dirty;
         let log = self.written_log();
         let staged = log.as_ref().map_or(0, |log| log.staged_bytes());
-        if len.is_some() && chunks == 0 && staged == 0 && log.is_none() {
+        if len.is_some() && dirty.bytes() == 0 && staged == 0 && log.is_none() {
             return Ok(());
         }
         let store = &self.connector.file(0)?.store;
         let transaction = store.transaction()?;
         let failed = |e| Error::io("reserve storage", Address::UNDEF, &e);
-        transaction.promise_journal(self.connector.options.environment.dirty.bytes_in_place()).map_err(failed)?;
-        let mut tail = longer(chunks).saturating_add(STRUCTURES_BYTES);
+        transaction.promise_journal(dirty.bytes_in_place()).map_err(failed)?;
+        // Part of a page may stay unused behind each chunk.
+        let chunks = dirty.storage_bytes().saturating_mul(if transaction.pages().is_some() { 2 } else { 1 });
+        let mut tail = chunks.saturating_add(STRUCTURES_BYTES);
         if let Some(log) = log {
             let around = if staged > 0 || next > 0 { RUN_BYTES } else { 0 };
             let records = longer(staged).saturating_add(next).saturating_add(around).saturating_add(EMPTY_RUNS_BYTES);

@@ -155,7 +155,7 @@ impl ChunkWriter<'_> {
             // A new file replaces the old one, which a rollback restores.
             let refilled = DirtyFile::filled(file.len(), self.fill, file.len(), &mut read)?;
             let refilled = FileImage::from_file(&self.env.images, refilled, self.fill, file.len());
-            self.env.dirty.insert(key, Box::new(refilled), 0, chunk.before());
+            self.add_dirty(key, Box::new(refilled), 0, chunk.before());
             return Ok(());
         }
         let mut runs = Vec::new();

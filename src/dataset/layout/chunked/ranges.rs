@@ -204,7 +204,7 @@ impl ChunkWriter<'_> {
             }
             if !in_place {
                 image.clear(&parts.inside);
-                self.env.dirty.insert(key, image, parts.bytes(), Before::Moves);
+                self.add_dirty(key, image, parts.bytes(), Before::Moves);
                 self.drop_decoded(key);
                 return Ok((false, size));
             }

@@ -13,6 +13,7 @@ use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::dirty::{Before, DirtyChunk};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
+use crate::dataset::chunk::dirty_needs::IndexSize;
 use crate::dataset::chunk::encoded::{Encoded, StoredBytes};
 use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::format::{LargeReader, no_room};
@@ -184,7 +185,7 @@ impl ChunkWriter<'_> {
         }
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         chunk.gather(&c.grid, t, bytes).ok_or_else(out_of_range)?;
-        self.env.dirty.insert(key, chunk, t.bytes(), self.before(record));
+        self.add_dirty(key, chunk, t.bytes(), self.before(record));
         self.drop_decoded(key);
         Ok(false)
     }
@@ -280,6 +281,14 @@ impl ChunkWriter<'_> {
         c.format.decode(self.store, record, is_edge)
     }
 
+    /// Adds a dirty chunk, of which `written` bytes are new.
+    pub(super) fn add_dirty(&self, key: ChunkKey, image: Image, written: u64, before: Before) {
+        // All of an index without storage is new.
+        let chunks = if self.chunked.has_index { self.chunked.grid.chunks() } else { 0 };
+        let index = if chunks == 0 { IndexSize::default() } else { IndexSize::of(chunks, self.chunked.chunks.rank()) };
+        self.env.dirty.insert(key, image, written, (before, index));
+    }
+
     /// What the record of a chunk that becomes dirty says.
     fn before(&self, record: Option<ChunkRecord>) -> Before {
         match record {
@@ -314,9 +323,9 @@ impl ChunkWriter<'_> {
                 None => self.blank_file()?,
             };
             let image = FileImage::from_file(&self.env.images, file, self.fill, self.chunked.grid.chunk_bytes());
-            self.env.dirty.insert(key, Box::new(image), 0, self.before(record));
+            self.add_dirty(key, Box::new(image), 0, self.before(record));
         } else {
-            self.env.dirty.insert(key, self.load(chunk, record)?, 0, self.before(record));
+            self.add_dirty(key, self.load(chunk, record)?, 0, self.before(record));
         }
         self.drop_decoded(key);
         self.env.dirty.get(key).ok_or_else(out_of_range)
