@@ -177,19 +177,23 @@ impl PosixFile {
         lseek(self.file.as_fd(), i64::try_from(offset).ok()?, Whence::SeekHole).ok().and_then(|end| u64::try_from(end).ok())
     }
 
-    /// Reads from the page cache only; returns the bytes read. `None`: the file system has no such
-    /// reads.
     fn read_cached(&self, buf: &mut [u8], offset: u64) -> Option<usize> {
-        let Ok(offset) = libc::off_t::try_from(offset) else { return Some(0) };
-        let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
-        // SAFETY: one part, which is `buf`, borrowed for the call; the descriptor lives as long as
-        // `self`.
-        let n = unsafe { libc::preadv2(self.file.as_raw_fd(), &part, 1, offset, libc::RWF_NOWAIT) };
-        if n < 0 && nix::errno::Errno::last() == nix::errno::Errno::EOPNOTSUPP {
-            return None;
-        }
-        Some(usize::try_from(n).unwrap_or(0).min(buf.len()))
+        read_cached(&self.file, buf, offset)
     }
+}
+
+/// Reads from the page cache only; returns the bytes read. `None`: the file system has no such
+/// reads.
+pub fn read_cached(file: &File, buf: &mut [u8], offset: u64) -> Option<usize> {
+    let Ok(offset) = libc::off_t::try_from(offset) else { return Some(0) };
+    let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    // SAFETY: one part, which is `buf`, borrowed for the call; the descriptor lives as long as
+    // `file`.
+    let n = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, offset, libc::RWF_NOWAIT) };
+    if n < 0 && nix::errno::Errno::last() == nix::errno::Errno::EOPNOTSUPP {
+        return None;
+    }
+    Some(usize::try_from(n).unwrap_or(0).min(buf.len()))
 }
 
 fn can_be_opened(kind: &FileType) -> bool {

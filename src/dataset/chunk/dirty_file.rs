@@ -11,12 +11,14 @@ use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::locks::RwLock;
 use crate::base::{Address, Error, Result};
 use crate::dataset::fill::FillPattern;
+use crate::file::posix::read_cached;
 use crate::filter::fletcher32::Trailing;
 use crate::format::chunk_record::StoredForm;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Decoded bytes of a chunk in a temporary file.
@@ -26,6 +28,8 @@ pub(crate) struct DirtyFile {
     len: u64,
     /// Held shared by reads and exclusively by writes, so that reads see no partial write.
     lock: RwLock<()>,
+    #[cfg(test)]
+    is_cold: std::sync::atomic::AtomicBool,
 }
 
 /// An encoded chunk in a temporary file.
@@ -50,7 +54,13 @@ fn zeros(len: u64) -> Result<File> {
 impl DirtyFile {
     /// Creates a file of `len` zeros.
     pub(crate) fn new(len: u64) -> Result<DirtyFile> {
-        Ok(DirtyFile { file: zeros(len)?, len, lock: RwLock::default() })
+        Ok(DirtyFile {
+            file: zeros(len)?,
+            len,
+            lock: RwLock::default(),
+            #[cfg(test)]
+            is_cold: false.into(),
+        })
     }
 
     /// Creates a file of `len` bytes: those before `until` from `read`, which fills a buffer from
@@ -90,6 +100,30 @@ impl DirtyFile {
     pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let _shared = self.lock.read();
         self.file.read_exact_at(buf, at).map_err(io_error("read a temporary file"))
+    }
+
+    /// False if a disk must be read for the first or the last byte of `range`.
+    pub(crate) fn is_in_memory(&self, range: &Range<u64>) -> bool {
+        #[cfg(test)]
+        if self.is_cold.load(std::sync::atomic::Ordering::SeqCst) {
+            return false;
+        }
+        [range.start, range.end.saturating_sub(1)].iter().all(|at| read_cached(&self.file, &mut [0], *at) != Some(0))
+    }
+
+    /// Has the host read `range` into its memory. A read that follows finds errors.
+    pub(crate) fn warm(&self, range: Range<u64>) {
+        #[cfg(test)]
+        self.is_cold.store(false, std::sync::atomic::Ordering::SeqCst);
+        let mut buffer = vec![0u8; IO_PIECE_BYTES];
+        let mut pieces = pieces(range);
+        drop(pieces.try_for_each(|(at, n)| self.file.read_exact_at(buffer.get_mut(..n).unwrap_or_default(), at)));
+    }
+
+    /// A disk must be read, until [`DirtyFile::warm`] did that.
+    #[cfg(test)]
+    pub(crate) fn cool(&self) {
+        self.is_cold.store(true, std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Writes `bytes` at `at`. Errors: a range past the length.

@@ -174,6 +174,29 @@ fn a_large_chunk_that_was_decoded_is_read_at_once() {
     assert_eq!(&buf, b"\0end");
 }
 
+/// A changed chunk in a temporary file was read with the lock of readers.
+#[test]
+fn a_changed_chunk_on_a_disk_is_read_when_the_lock_is_released() {
+    const LARGE: u64 = 66 << 20;
+    let c = open(&empty());
+    let id = dataset(&c, &format!(r#"{{"dtype": "u1", "shape": [{LARGE}], "chunks": [{LARGE}], "filters": ["deflate 1"]}}"#));
+    c.write(id, 5 << 20, b"there").unwrap();
+    let (env, mut buf) = (c.environment(), [0; 5]);
+    let open = c.access().dataset(id).unwrap();
+    let d = &open.dataset.bytes;
+    let number = *env.dirty.datasets().first().unwrap();
+    let image = env.dirty.of(number)[0].1.in_file().unwrap();
+    image.file().cool();
+    assert!(d.layout.is_long_read(d, &env, 5 << 20, 5));
+    match d.layout.read_front(d, &env, 5 << 20, &mut buf).unwrap() {
+        Front::Deferred(work) => work(),
+        Front::Read(n) => panic!("{n} bytes were read at once"),
+    }
+    assert!(!d.layout.is_long_read(d, &env, 5 << 20, 5));
+    assert!(matches!(d.layout.read_front(d, &env, 5 << 20, &mut buf).unwrap(), Front::Read(5)));
+    assert_eq!(&buf, b"there");
+}
+
 #[test]
 fn few_chunks_wait_in_files() {
     let file = empty();

@@ -4,6 +4,7 @@ use super::storage::Chunked;
 use crate::base::{Error, Result};
 use crate::dataset::chunk::cache::Chunk;
 use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::file_image::FileImage;
 use crate::dataset::chunk::format::{Large, LargeReader};
 use crate::dataset::chunk::image::Image;
 use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces};
@@ -12,8 +13,10 @@ use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::dataset::index::ChunkRecord;
 use crate::dataset::layout::plain_reads::is_on_disk;
+use crate::dataset::layout::traits::Deferred;
 use crate::meta::Store;
 use rayon::prelude::*;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Smallest chunk whose decode needs a permit of the decoding gate, bytes.
@@ -44,9 +47,31 @@ pub(super) struct FileChunks<'a> {
 }
 
 impl FileChunks<'_> {
+    /// The changed chunk in a temporary file of which `t` are pieces, and the range of these, if a
+    /// disk must be read for that.
+    fn changed_on_disk(self, t: &ChunkPieces) -> Option<(FileImage, Range<u64>)> {
+        let image = self.env.dirty.get(self.chunked.key(t.chunk))?.in_file()?;
+        let range = self.chunked.grid.covering_range(t);
+        (!image.file().is_in_memory(&range)).then_some((image, range))
+    }
+
+    /// Has the host read changed chunks in temporary files into its memory, of which `pieces` are
+    /// and which only a disk has; `None`: there are none.
+    pub(super) fn warm_changed<'b>(self, pieces: &[ChunkPieces]) -> Option<Deferred<'b>> {
+        if !self.env.dirty.has(self.chunked.number) {
+            return None;
+        }
+        let cold: Vec<_> = pieces.iter().filter_map(|t| self.changed_on_disk(t)).collect();
+        let warm = |(image, range): (FileImage, Range<u64>)| image.file().warm(range);
+        if cold.is_empty() { None } else { Some(Box::new(move || cold.into_iter().for_each(warm))) }
+    }
+
     /// True if the chunk of which `t` are pieces must be decoded first, or read from a disk. Reads
     /// find errors.
     pub(super) fn is_long(self, t: &ChunkPieces) -> bool {
+        if self.changed_on_disk(t).is_some() {
+            return true;
+        }
         if self.in_memory(std::slice::from_ref(t)).iter().any(Option::is_some) {
             return false;
         }

@@ -101,6 +101,9 @@ impl Chunked {
         let FileChunks { chunked, env, store, .. } = chunks;
         let mut direct = DirectReads::new(&chunked.grid, PlainReads::new(store, defers));
         let (most, pieces) = (chunked.batch_chunks(env), chunked.grid.pieces(offset, buf.len()));
+        if let Some(warm) = if defers { chunks.warm_changed(&pieces) } else { None } {
+            return Ok(Some(warm));
+        }
         let defers = defers && pieces.len() <= most && chunked.is_kept(env);
         let mut copy = |stored: StoredChunk, t: &ChunkPieces, buf: &mut [u8]| direct.copy(stored.record, t, buf);
         if let Some(located) = reading::read(chunks, &pieces, (most, defers), (offset, &mut *buf), &mut copy)? {

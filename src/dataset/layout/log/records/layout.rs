@@ -220,7 +220,10 @@ impl Recorded {
                     let at = address.checked_add(skip).ok_or_else(|| Error::corrupt(STRUCTURE, address, "ends past 2^64"))?;
                     reads.read(at, target)?;
                 }
-                Found::Beside(runs, offset) => runs.read(offset.saturating_add(skip), target)?,
+                Found::Beside(runs, offset) => {
+                    let at = offset.saturating_add(skip);
+                    reads.read_other(&runs.file, at, target, |target| runs.read(at, target))?;
+                }
                 Found::Deflated(at) => self.read_deflated(data, env, &at, skip, target)?,
             }
         }
