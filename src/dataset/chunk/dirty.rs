@@ -67,6 +67,8 @@ struct DatasetChunks {
     numbers: BTreeSet<u64>,
     /// Chunks whose record in the chunk index changes when they are stored.
     recorded: u64,
+    /// Groups of neighbours that have one of the chunks.
+    groups: u64,
     /// The chunk index.
     index: IndexSize,
     /// Bytes of chunks without a record in the chunk index.
@@ -74,9 +76,24 @@ struct DatasetChunks {
 }
 
 impl DatasetChunks {
+    fn insert(&mut self, number: u64, index: IndexSize) {
+        self.index = if self.numbers.is_empty() { index } else { self.index.grown_to(index) };
+        let is_first = self.numbers.range(self.index.neighbours(number)).next().is_none();
+        self.groups = self.groups.saturating_add(is_first.into());
+        self.numbers.insert(number);
+    }
+
+    fn remove(&mut self, number: u64) {
+        if !self.numbers.remove(&number) {
+            return;
+        }
+        let was_last = self.numbers.range(self.index.neighbours(number)).next().is_none();
+        self.groups = self.groups.saturating_sub(was_last.into());
+    }
+
     /// What storing them changes of the chunk index, at most, bytes.
     fn index_bytes(&self) -> u64 {
-        self.index.changed_by(self.recorded)
+        if self.recorded == 0 { 0 } else { self.index.changed_by(self.groups) }
     }
 }
 
@@ -249,11 +266,10 @@ impl DirtyChunks {
             old.release();
         }
         let of_dataset = entries.datasets.entry(key.dataset).or_default();
-        of_dataset.numbers.insert(key.chunk);
         let changed_before = of_dataset.index_bytes();
+        of_dataset.insert(key.chunk, index);
         let not_recorded = old.as_ref().is_some_and(|old| old.is_recorded()).into();
         of_dataset.recorded = of_dataset.recorded.saturating_add(recorded.into()).saturating_sub(not_recorded);
-        of_dataset.index = index;
         self.needs.exchange_index(changed_before, of_dataset.index_bytes());
         of_dataset.added = of_dataset.added.saturating_add(added).saturating_sub(old.as_ref().map_or(0, |old| old.added_bytes()));
         old
@@ -271,8 +287,8 @@ impl DirtyChunks {
         let old = entries.chunks.pop(&key)?;
         old.release();
         if let Some(of_dataset) = entries.datasets.get_mut(&key.dataset) {
-            of_dataset.numbers.remove(&key.chunk);
             let changed_before = of_dataset.index_bytes();
+            of_dataset.remove(key.chunk);
             of_dataset.recorded = of_dataset.recorded.saturating_sub(old.is_recorded().into());
             self.needs.exchange_index(changed_before, of_dataset.index_bytes());
             of_dataset.added = of_dataset.added.saturating_sub(old.added_bytes());
@@ -511,6 +527,23 @@ mod tests {
         assert_eq!(d.bytes(), 100 + ENTRY_OVERHEAD_BYTES);
         d.remove(key(14));
         assert!(d.is_empty());
+    }
+
+    #[test]
+    fn neighbours_change_the_same_nodes_of_an_index() {
+        let d = DirtyChunks::default();
+        let key = |chunk| ChunkKey { dataset: 1.into(), chunk };
+        let add = |n, before| d.insert(key(n), DenseImage::boxed(vec![0; 8]), 8, (before, IndexSize::of(1 << 20, 1, true)));
+        (0..64).for_each(|n| add(n, Before::Moves));
+        let two = d.bytes_in_place();
+        add(5, Before::Absent);
+        assert_eq!(d.bytes_in_place(), two);
+        add(100, Before::Absent);
+        assert_eq!(d.bytes_in_place(), two / 2 * 3);
+        (1..64).for_each(|n| d.remove(key(n)));
+        assert_eq!(d.bytes_in_place(), two);
+        [0, 100].into_iter().for_each(|n| d.remove(key(n)));
+        assert_eq!((d.bytes_in_place(), d.storage_bytes()), (0, 0));
     }
 
     #[test]

@@ -2,13 +2,16 @@
 //! stored.
 
 use crate::meta::edit::most_allocated;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Stored chunks are at most this part longer than their memory: a filter may lengthen them.
 const LONGER_PART: u64 = 64;
-/// Most bytes of an index that storing one chunk changes: a page of elements, or a node and those
-/// above it.
-const NODES_BYTES: u64 = 24 << 10;
+/// Most bytes of an index that storing a chunk and its neighbours changes: two pages of elements,
+/// or three nodes and those above them.
+const NODES_BYTES: u64 = 48 << 10;
+/// Chunks that are neighbours: the entries of a node that is half full.
+const NEIGHBOURS: u64 = 32;
 /// Bytes of an index besides those for its chunks.
 const HEADS_BYTES: u64 = 4 << 10;
 
@@ -65,20 +68,36 @@ impl DirtyNeeds {
     }
 }
 
-/// Most bytes of the chunk index of a dataset.
+/// The chunk index of a dataset, as far as it says what storing chunks changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct IndexSize(u64);
+pub(crate) struct IndexSize {
+    /// Most bytes.
+    bytes: u64,
+    /// Chunks of neighbouring numbers are neighbours in it.
+    is_ordered: bool,
+}
 
 impl IndexSize {
     /// That of an index of `chunks` chunks of `rank` dimensions; nodes are half full.
-    pub(crate) fn of(chunks: u64, rank: usize) -> Self {
+    pub(crate) fn of(chunks: u64, rank: usize, is_ordered: bool) -> Self {
         let entry = (rank as u64).saturating_mul(16).saturating_add(64);
-        IndexSize(chunks.saturating_mul(entry).saturating_add(HEADS_BYTES))
+        IndexSize { bytes: chunks.saturating_mul(entry).saturating_add(HEADS_BYTES), is_ordered }
     }
 
-    /// What storing `chunks` chunks changes of it, at most.
-    pub(super) fn changed_by(self, chunks: u64) -> u64 {
-        chunks.saturating_mul(NODES_BYTES).min(self.0)
+    /// The same index, which may have grown to `next`.
+    pub(super) fn grown_to(self, next: IndexSize) -> Self {
+        IndexSize { bytes: self.bytes.max(next.bytes), ..self }
+    }
+
+    /// The chunks that are neighbours of chunk `number`, and itself.
+    pub(super) fn neighbours(self, number: u64) -> Range<u64> {
+        let first = if self.is_ordered { number - number % NEIGHBOURS } else { number };
+        first..first.saturating_add(if self.is_ordered { NEIGHBOURS } else { 1 })
+    }
+
+    /// What storing chunks in `groups` groups of neighbours changes of it, at most, bytes.
+    pub(super) fn changed_by(self, groups: u64) -> u64 {
+        groups.saturating_mul(NODES_BYTES).min(self.bytes)
     }
 }
 
@@ -99,8 +118,9 @@ mod tests {
 
     #[test]
     fn few_chunks_change_some_nodes_and_many_change_all() {
-        let size = IndexSize::of(10_000, 1);
+        let size = IndexSize::of(10_000, 1, true);
         assert_eq!((size.changed_by(0), size.changed_by(2)), (0, 2 * NODES_BYTES));
         assert_eq!(size.changed_by(9000), 800_000 + HEADS_BYTES);
+        assert_eq!((size.neighbours(65), IndexSize::of(10_000, 1, false).neighbours(65)), (64..96, 65..66));
     }
 }

@@ -285,7 +285,11 @@ impl ChunkWriter<'_> {
     pub(super) fn add_dirty(&self, key: ChunkKey, image: Image, written: u64, before: Before) {
         // All of an index without storage is new.
         let chunks = if self.chunked.has_index { self.chunked.grid.chunks() } else { 0 };
-        let index = if chunks == 0 { IndexSize::default() } else { IndexSize::of(chunks, self.chunked.chunks.rank()) };
+        let index = if chunks == 0 {
+            IndexSize::default()
+        } else {
+            IndexSize::of(chunks, self.chunked.chunks.rank(), self.chunked.index.is_ordered())
+        };
         self.env.dirty.insert(key, image, written, (before, index));
     }
 
