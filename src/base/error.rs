@@ -57,8 +57,8 @@ pub enum Error {
         /// errno of the system call.
         errno: i32,
     },
-    /// Only a disk has bytes of a structure that is read from memory alone. The reader has them read
-    /// into memory, and begins again.
+    /// Only a disk has bytes of a structure that is read from memory alone. The reader has them
+    /// read into memory, and begins again.
     #[error("{len} bytes at {address} are on a disk, and not in memory")]
     OnDisk {
         /// Where the bytes begin.

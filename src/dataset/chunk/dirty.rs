@@ -155,7 +155,7 @@ impl DirtyChunks {
         self.needs.storage()
     }
 
-    /// What storing the chunks changes where it is, at most, bytes: of chunks, and of their indexes.
+    /// What storing the chunks changes where it is, at most, bytes: of chunks, and of indexes.
     pub(crate) fn bytes_in_place(&self) -> u64 {
         self.needs.in_place()
     }
