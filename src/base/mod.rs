@@ -19,6 +19,7 @@ pub(crate) mod limits;
 pub(crate) mod lock_order;
 pub mod locks;
 pub mod log_part;
+pub mod lru_cache;
 pub mod metrics;
 pub mod newlines;
 pub mod parts;

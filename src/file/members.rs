@@ -7,6 +7,7 @@ use super::directory::Directory;
 use super::posix::PosixFile;
 use super::{FileDriver, Status, read_all, read_parts};
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use lru::LruCache;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -56,7 +57,7 @@ impl Members {
             status.allocated = status.allocated.saturating_add(entry.status.allocated);
         }
         status.len = len;
-        Ok(Members { directory, members, status, opened: Mutex::new(LruCache::new(OPEN_MAX)) })
+        Ok(Members { directory, members, status, opened: Mutex::new(lru_cache(OPEN_MAX)) })
     }
 
     fn file(&self, index: usize, member: &Member) -> io::Result<Arc<PosixFile>> {

@@ -7,6 +7,7 @@
 use super::name::{CUT_HASH, cut_hash, hash};
 use crate::base::Result;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::connector::ObjectId;
 use lru::LruCache;
 use std::collections::HashMap;
@@ -42,7 +43,7 @@ pub struct CutNames {
 impl CutNames {
     /// An empty cache.
     pub fn new() -> Self {
-        CutNames { kept: Mutex::new(LruCache::new(CACHED_OBJECTS)), cleared: AtomicU64::new(0) }
+        CutNames { kept: Mutex::new(lru_cache(CACHED_OBJECTS)), cleared: AtomicU64::new(0) }
     }
 
     /// Drops cached names of one object: they may have changed.

@@ -2,6 +2,7 @@
 
 use crate::base::Error;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::connector::ObjectId;
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -16,7 +17,7 @@ pub struct Reasons(Mutex<LruCache<ObjectId, String>>);
 
 impl Default for Reasons {
     fn default() -> Self {
-        Reasons(Mutex::new(LruCache::new(NonZeroUsize::new(OBJECTS_MAX).unwrap_or(NonZeroUsize::MIN))))
+        Reasons(Mutex::new(lru_cache(NonZeroUsize::new(OBJECTS_MAX).unwrap_or(NonZeroUsize::MIN))))
     }
 }
 

@@ -3,6 +3,7 @@
 //! They are finer than the times that a container records, and exist where it records none.
 
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::connector::ObjectId;
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -27,7 +28,7 @@ pub struct Times(Mutex<LruCache<ObjectId, ObjectTimes>>);
 
 impl Default for Times {
     fn default() -> Self {
-        Times(Mutex::new(LruCache::new(OBJECTS_MAX)))
+        Times(Mutex::new(lru_cache(OBJECTS_MAX)))
     }
 }
 

@@ -12,6 +12,7 @@ use super::cell::Extent;
 use super::keys;
 use super::sealed;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::base::{Address, Error, Result};
 use crate::file::store::ObjectStore;
 use crate::file::{FileDriver, read_all};
@@ -52,7 +53,7 @@ pub(super) struct Originals {
 
 impl Default for Originals {
     fn default() -> Self {
-        Originals { files: OnceLock::new(), open: Mutex::new(LruCache::new(KEPT_FILES)), paths: Mutex::new(LruCache::new(KEPT_FILES)) }
+        Originals { files: OnceLock::new(), open: Mutex::new(lru_cache(KEPT_FILES)), paths: Mutex::new(lru_cache(KEPT_FILES)) }
     }
 }
 

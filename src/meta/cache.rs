@@ -22,9 +22,11 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 const SHARDS: usize = 16;
+/// Part of the budget that large entries have besides it: 1 / this.
+const LARGE_PART: usize = 4;
 /// Entries on probation in each shard.
 const PROBATION_ENTRIES: usize = 8;
 /// Larger entries, bytes, skip probation: loading them again costs more.
@@ -48,6 +50,12 @@ struct Shard {
     bytes: usize,
     /// Entries on probation with their hits, oldest first.
     probation: VecDeque<(Key, Entry, u32)>,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Shard { map: LruCache::unbounded(), bytes: 0, probation: VecDeque::new() }
+    }
 }
 
 impl Shard {
@@ -87,6 +95,10 @@ impl Shard {
 /// Metadata cache with a byte budget; each loader states the bytes its entry is charged with.
 pub struct MetadataCache {
     shards: Vec<Mutex<Shard>>,
+    /// Entries of more than the bytes of a shard.
+    large: Mutex<Shard>,
+    /// True if there are any.
+    has_large: AtomicBool,
     /// Most bytes of one shard.
     budget: AtomicUsize,
     hasher: RandomState,
@@ -99,9 +111,10 @@ pub struct MetadataCache {
 impl MetadataCache {
     /// A cache of at most `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard { map: LruCache::unbounded(), bytes: 0, probation: VecDeque::new() })).collect();
         MetadataCache {
-            shards,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            large: Mutex::default(),
+            has_large: AtomicBool::new(false),
             budget: AtomicUsize::new(bytes / SHARDS),
             hasher: RandomState::default(),
             generation: AtomicU64::new(0),
@@ -149,8 +162,7 @@ impl MetadataCache {
         }
         let gone = index.lock().invalidate(range);
         for key in gone {
-            let entry = self.shard(&key).and_then(|shard| shard.lock().remove(&key));
-            drop(entry);
+            drop(self.remove(&key));
         }
     }
 
@@ -159,8 +171,30 @@ impl MetadataCache {
         self.shards.get(i)
     }
 
+    /// The shard for an entry of `bytes` bytes, and its most bytes; `None`: the entry is not kept.
+    fn shard_for(&self, key: &Key, bytes: usize) -> Option<(&Mutex<Shard>, usize)> {
+        let budget = self.budget();
+        if bytes <= budget {
+            return self.shard(key).map(|shard| (shard, budget));
+        }
+        let large = budget.saturating_mul(SHARDS / LARGE_PART);
+        if bytes > large {
+            return None;
+        }
+        self.has_large.store(true, Ordering::Release);
+        Some((&self.large, large))
+    }
+
+    fn remove(&self, key: &Key) -> [Option<Entry>; 2] {
+        let large = self.has_large.load(Ordering::Acquire).then(|| self.large.lock().remove(key)).flatten();
+        [self.shard(key).and_then(|shard| shard.lock().remove(key)), large]
+    }
+
     fn find<T: Send + Sync + 'static>(&self, key: &Key, reads: Option<&Reads>) -> Option<Arc<T>> {
-        let (value, sources) = self.shard(key)?.lock().get(key).map(|e| (Arc::clone(&e.value), e.sources.clone()))?;
+        let of = |e: &Entry| (Arc::clone(&e.value), e.sources.clone());
+        let large = || self.has_large.load(Ordering::Acquire).then(|| self.large.lock().get(key).map(of)).flatten();
+        let found = self.shard(key)?.lock().get(key).map(of);
+        let (value, sources) = found.or_else(large)?;
         if let (Some(reads), Some(sources)) = (reads, sources) {
             reads.add_sources(&sources);
         }
@@ -184,11 +218,11 @@ impl MetadataCache {
         let (loaded, sources) = load();
         let (value, bytes) = loaded?;
         let value = Arc::new(value);
-        if let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget()) {
+        if let Some((shard, budget)) = self.shard_for(&key, bytes) {
             self.index_sources(key, sources.as_ref());
             let mut shard = shard.lock();
             if self.generation.load(Ordering::Acquire) == generation {
-                let gone = shard.put(key, Entry { value: value.clone(), bytes, sources }, self.budget());
+                let gone = shard.put(key, Entry { value: value.clone(), bytes, sources }, budget);
                 drop(shard);
                 drop(gone);
             }
@@ -201,11 +235,13 @@ impl MetadataCache {
         let key = (address, TypeId::of::<T>());
         let sources = self.index.is_some().then(|| Sources::from(ranges));
         let generation = self.generation.load(Ordering::Acquire);
-        let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget()) else { return };
+        // One of another size may be in another shard.
+        drop(self.remove(&key));
+        let Some((shard, budget)) = self.shard_for(&key, bytes) else { return };
         self.index_sources(key, sources.as_ref());
         let mut shard = shard.lock();
         if self.generation.load(Ordering::Acquire) == generation {
-            let gone = shard.put(key, Entry { value: Arc::new(value), bytes, sources }, self.budget());
+            let gone = shard.put(key, Entry { value: Arc::new(value), bytes, sources }, budget);
             drop(shard);
             drop(gone);
         }
@@ -215,7 +251,7 @@ impl MetadataCache {
     /// reference to it.
     pub fn take<T: Send + Sync + 'static>(&self, address: Address) -> Option<T> {
         let key = (address, TypeId::of::<T>());
-        let entry = self.shard(&key)?.lock().remove(&key)?;
+        let entry = self.remove(&key).into_iter().flatten().next()?;
         Arc::try_unwrap(entry.value.downcast::<T>().ok()?).ok()
     }
 
@@ -234,7 +270,7 @@ impl MetadataCache {
         let (loaded, sources) = load();
         let (value, bytes) = loaded?;
         let value = Arc::new(value);
-        let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget()) else { return Ok(value) };
+        let Some((shard, budget)) = self.shard_for(&key, bytes) else { return Ok(value) };
         self.index_sources(key, sources.as_ref());
         let entry = Entry { value: value.clone(), bytes, sources };
         let mut shard = shard.lock();
@@ -242,12 +278,12 @@ impl MetadataCache {
             return Ok(value);
         }
         let gone = if bytes > PROBATION_BYTES_MAX {
-            shard.put(key, entry, self.budget())
+            shard.put(key, entry, budget)
         } else {
             shard.probation.push_back((key, entry, 0));
             let old = if shard.probation.len() > PROBATION_ENTRIES { shard.probation.pop_front() } else { None };
             match old {
-                Some((key, entry, times)) if times >= PROMOTE_AFTER_HITS => shard.put(key, entry, self.budget()),
+                Some((key, entry, times)) if times >= PROMOTE_AFTER_HITS => shard.put(key, entry, budget),
                 Some((_, entry, _)) => vec![entry],
                 None => Vec::new(),
             }
@@ -263,7 +299,7 @@ impl MetadataCache {
         if let Some(index) = &self.index {
             index.lock().clear();
         }
-        for shard in &self.shards {
+        for shard in self.shards.iter().chain(std::iter::once(&self.large)) {
             let mut shard = shard.lock();
             shard.map.clear();
             shard.probation.clear();
@@ -314,6 +350,22 @@ mod tests {
         assert!(is(&cache, 2), "the last one counts");
         cache.invalidate(&(519..600), false);
         assert!(is(&cache, 0));
+    }
+
+    #[test]
+    fn large_entries_are_kept_and_invalidated() {
+        let cache = MetadataCache::tracking(SHARDS * 1000);
+        let get = |n: u64, bytes| *cache.get_or_load(Address(8), None, || (Ok((n, bytes)), Some([].into()))).unwrap();
+        assert_eq!((get(1, 3000), get(2, 3000)), (1, 1));
+        cache.keep(Address(8), 3u64, 10, &[8..16]);
+        assert_eq!(get(4, 10), 3, "the last one counts");
+        cache.keep(Address(8), 5u64, 4000, &[8..16]);
+        assert_eq!(get(6, 10), 5);
+        cache.invalidate(&(15..16), false);
+        assert_eq!((get(7, 4001), get(8, 4000), get(9, 10)), (7, 8, 8));
+        assert_eq!(cache.take::<u64>(Address(8)), Some(8));
+        (0..10u64).for_each(|n| cache.keep(Address(n), n, 3000, &[]));
+        assert!(cache.large.lock().bytes <= 4000);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::link_count::link_count;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::object_header::{Message, NAME, Prefix, decode_continuation_message, flag, kind};
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes of the first read: most headers fit, so that opening an object takes one read.
 const FIRST_READ_BYTES: u64 = 512;
@@ -24,6 +24,9 @@ pub struct ObjectHeader {
     pub stored_messages: usize,
     /// Address and bytes of every chunk, chunk 0 first.
     chunks: Vec<(Address, u64)>,
+    /// Attribute messages by the hashes of their names, ascending; see
+    /// [`ObjectHeader::attributes_named`].
+    named: OnceLock<Box<[(u64, usize)]>>,
 }
 
 /// Cache entry: a header, or the error of loading it.
@@ -38,7 +41,14 @@ impl ObjectHeader {
         if len > head.len() as u64 {
             head = store.read(address, len, NAME)?;
         }
-        let mut header = ObjectHeader { address, prefix, messages: Vec::new(), stored_messages: 0, chunks: vec![(address, len)] };
+        let mut header = ObjectHeader {
+            address,
+            prefix,
+            messages: Vec::new(),
+            stored_messages: 0,
+            chunks: vec![(address, len)],
+            named: OnceLock::new(),
+        };
         let chunk = header.prefix.decode_chunk0(&head, address)?;
         let mut queue = VecDeque::new();
         header.absorb(store, chunk.messages, &mut queue)?;
@@ -62,6 +72,20 @@ impl ObjectHeader {
         Ok(header)
     }
 
+    /// The attribute messages whose names may be the one with `hash`, in their order. `hash_of`: the
+    /// hash of the name of a message, if it has one.
+    pub fn attributes_named(&self, hash: u64, hash_of: impl Fn(&Message) -> Option<u64>) -> impl Iterator<Item = &Message> {
+        let named = self.named.get_or_init(|| {
+            let attributes = self.messages.iter().enumerate().filter(|(_, m)| m.kind == kind::ATTRIBUTE);
+            let mut named: Vec<_> = attributes.filter_map(|(n, m)| Some((hash_of(m)?, n))).collect();
+            named.sort_unstable();
+            named.into()
+        });
+        let from = named.partition_point(|(found, _)| *found < hash);
+        let same = named.get(from..).unwrap_or_default().iter().take_while(move |(found, _)| *found == hash);
+        same.filter_map(|(_, n)| self.messages.get(*n))
+    }
+
     /// Visits the chunks of the header.
     pub fn extents(&self, visit: &mut Visit<'_>) -> Result<()> {
         self.chunks.iter().try_for_each(|&(at, len)| visit(Extent::metadata(at, len, NAME)))
@@ -74,7 +98,7 @@ impl ObjectHeader {
                 let bytes = h.messages.iter().fold(256usize, |n, m| n.saturating_add(m.body.len()).saturating_add(64));
                 Ok((Loaded(Ok(Arc::new(h))), bytes))
             }
-            Err(e @ Error::Io { .. }) => Err(e),
+            Err(e @ (Error::Io { .. } | Error::OnDisk { .. })) => Err(e),
             // Cache the error: a damaged header is requested as often as a valid one, and may cost
             // more to load.
             Err(e) => Ok((Loaded(Err(e)), 512)),

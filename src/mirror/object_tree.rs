@@ -7,6 +7,7 @@ use super::files::{Content, Folder, Name, Tree};
 use super::spec::MirrorSpec;
 use crate::base::escape::escaped;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::file::Status;
 use crate::file::memory::MemoryFile;
 use crate::fs::open::{
@@ -68,7 +69,7 @@ struct Inner {
 impl ObjectTree {
     /// The tree of `objects`, shown as `spec` states.
     pub fn new(objects: Arc<dyn Objects>, spec: &MirrorSpec) -> ObjectTree {
-        let kept = Kept { listings: Mutex::new(LruCache::new(LISTINGS_MAX)), names: Mutex::new(LruCache::new(NAMES_MAX)) };
+        let kept = Kept { listings: Mutex::new(lru_cache(LISTINGS_MAX)), names: Mutex::new(lru_cache(NAMES_MAX)) };
         let MountSpec { uid, gid, file_mode, dir_mode, .. } = spec.container;
         let root = spec.root.clone();
         ObjectTree(Arc::new(Inner { objects, root, kept, uid, gid, file_mode, dir_mode, began: SystemTime::now() }))

@@ -3,6 +3,7 @@
 
 use super::files::Folder;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::fs::open::{Entry, Identity, Recognized, Stamp};
 use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
@@ -32,7 +33,7 @@ pub struct Signatures {
 
 impl Default for Signatures {
     fn default() -> Self {
-        Signatures { known: Mutex::new(LruCache::new(FILES_MAX)), written: Mutex::new(HashMap::new()) }
+        Signatures { known: Mutex::new(lru_cache(FILES_MAX)), written: Mutex::new(HashMap::new()) }
     }
 }
 

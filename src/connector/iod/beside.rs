@@ -1,6 +1,7 @@
 //! What an open container keeps beside its state: other versions, and how it follows new ones.
 
 use crate::base::locks::{Mutex, RwLock};
+use crate::base::lru_cache::lru_cache;
 use crate::connector::ObjectId;
 use crate::connector::open::Backing;
 use foldhash::HashMap;
@@ -25,7 +26,7 @@ pub(super) struct Siblings<C> {
 
 impl<C> Siblings<C> {
     pub fn new() -> Self {
-        let (open, times) = (LruCache::new(OPEN_MAX), LruCache::new(TIMES_MAX));
+        let (open, times) = (lru_cache(OPEN_MAX), lru_cache(TIMES_MAX));
         Siblings { open: Mutex::new(open), times: Mutex::new(times), listed: Mutex::new((0, Arc::default())) }
     }
 }

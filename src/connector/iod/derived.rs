@@ -5,6 +5,7 @@ use super::form_index::FormIndex;
 use super::state::State;
 use crate::base::Result;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::iod::Key;
 use foldhash::HashMap;
 use lru::LruCache;
@@ -48,9 +49,9 @@ pub(super) struct Derived {
 impl Default for Derived {
     fn default() -> Self {
         Derived {
-            datasets: Mutex::new(LruCache::new(DATASETS_MAX)),
-            forms: Mutex::new(LruCache::new(FORMS_MAX)),
-            counted: Mutex::new(LruCache::new(DATASETS_MAX)),
+            datasets: Mutex::new(lru_cache(DATASETS_MAX)),
+            forms: Mutex::new(lru_cache(FORMS_MAX)),
+            counted: Mutex::new(lru_cache(DATASETS_MAX)),
             paths: Mutex::default(),
             cursor: Mutex::default(),
         }

@@ -9,10 +9,12 @@ use crate::format::message::attribute::{Attribute, name_of};
 use crate::format::message::attribute_info::AttributeInfo;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::message::datatype;
-use crate::format::object_header::{flag, header_flag, kind};
+use crate::format::object_header::{Message, flag, header_flag, kind};
 use crate::structures::attributes::dense as dense_attributes;
 use crate::structures::group::dense_edit::DenseStorage;
+use foldhash::fast::FixedState;
 use std::borrow::Cow;
+use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 
 /// A decoded attribute value.
@@ -72,6 +74,12 @@ fn each_ordered(object: &Object, f: &mut dyn FnMut(Attribute, u32)) -> Result<Op
     Ok(damage.or(skipped))
 }
 
+/// A hash of an attribute's name; the same for all headers, so that a hostile file may choose
+/// names that share one. Those are found as slowly as in a list.
+fn hash(name: &[u8]) -> u64 {
+    FixedState::default().hash_one(name)
+}
+
 /// The attribute `name` of `object`.
 pub fn find(object: &Object, name: &[u8]) -> Result<Option<Value>> {
     stored(object, name)?.map(|a| typed(object, &a)).transpose()
@@ -79,11 +87,13 @@ pub fn find(object: &Object, name: &[u8]) -> Result<Option<Value>> {
 
 /// The attribute `name` of `object` as it is stored.
 pub fn stored(object: &Object, name: &[u8]) -> Result<Option<Attribute>> {
-    for m in object.header.all(kind::ATTRIBUTE) {
+    let at = object.header.address;
+    let hash_of = |m: &Message| Some(hash(name_of(&object.body(m).ok()?, at).ok()?));
+    for m in object.header.attributes_named(hash(name), hash_of) {
         let Ok(body) = object.body(m) else { continue };
         // Only the one that is wanted is copied.
-        if name_of(&body, object.header.address).is_ok_and(|found| found == name)
-            && let Ok(a) = Attribute::decode(&body, object.header.address)
+        if name_of(&body, at).is_ok_and(|found| found == name)
+            && let Ok(a) = Attribute::decode(&body, at)
         {
             return Ok(Some(a));
         }

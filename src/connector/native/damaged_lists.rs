@@ -2,6 +2,7 @@
 
 use crate::base::Error;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::connector::ObjectId;
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -15,7 +16,7 @@ pub struct DamagedLists(Mutex<LruCache<ObjectId, Error>>);
 impl DamagedLists {
     /// None so far.
     pub fn new() -> Self {
-        DamagedLists(Mutex::new(LruCache::new(KEPT)))
+        DamagedLists(Mutex::new(lru_cache(KEPT)))
     }
 
     /// Notes what was met in a list of the object `id`.

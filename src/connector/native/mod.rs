@@ -61,6 +61,7 @@ use super::{
     ObjectId, ObjectInfo, ObjectProperties, Result, TargetVisitor, Value,
 };
 use crate::base::locks::{Mutex, RwLock};
+use crate::base::lru_cache::lru_cache;
 use crate::base::{Address, Error};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::virtual_::MissingPolicy;
@@ -141,7 +142,7 @@ impl NativeConnector {
             files: RwLock::new(vec![file]),
             datasets: OpenDatasets::new(),
             paths: Mutex::default(),
-            attribute_names: Mutex::new(LruCache::new(LISTS_KEPT)),
+            attribute_names: Mutex::new(lru_cache(LISTS_KEPT)),
             damaged_lists: DamagedLists::new(),
             options,
             editing,

@@ -7,6 +7,7 @@ use super::object::Object;
 use super::variable::VariableContent;
 use super::virtual_::NativeSurroundings;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::base::{Error, Result, limits};
 use crate::connector::{Connector, Content, Form, ObjectId};
 use lru::LruCache;
@@ -55,7 +56,7 @@ pub(super) struct OpenDatasets(Mutex<LruCache<ObjectId, Arc<OpenDataset>>>);
 
 impl OpenDatasets {
     pub fn new() -> Self {
-        OpenDatasets(Mutex::new(LruCache::new(DATASETS_KEPT)))
+        OpenDatasets(Mutex::new(lru_cache(DATASETS_KEPT)))
     }
 
     /// The dataset `id`, if it is kept as it is in `generation`.

@@ -5,6 +5,7 @@
 
 use super::key::DatasetKey;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use lru::LruCache;
 use std::num::NonZeroUsize;
 
@@ -26,7 +27,7 @@ pub(crate) struct StoredSizes(Mutex<LruCache<DatasetKey, StoredSize>>);
 
 impl Default for StoredSizes {
     fn default() -> Self {
-        StoredSizes(Mutex::new(LruCache::new(DATASETS_MAX)))
+        StoredSizes(Mutex::new(lru_cache(DATASETS_MAX)))
     }
 }
 

@@ -4,6 +4,7 @@ use super::contiguous;
 use super::parts::Parts;
 use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Written};
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::base::storage_class::StorageClass;
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout};
@@ -37,7 +38,7 @@ struct External {
 impl External {
     /// A dataset in `segments`, opened through `files`. The local heap at `names` has their names.
     fn new(names: Address, segments: Vec<Segment>, files: Arc<dyn RawFiles>) -> Self {
-        External { names, segments, opened: Mutex::new(LruCache::new(OPEN_FILES_MAX)), files }
+        External { names, segments, opened: Mutex::new(lru_cache(OPEN_FILES_MAX)), files }
     }
 
     /// Reads bytes from `offset`. Bytes past a file's EOF read as zeros, as in libhdf5.

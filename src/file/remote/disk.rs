@@ -7,6 +7,7 @@ use super::blocks::{BLOCK_BYTES, Block};
 use super::cache_directory::{BLOCKS_SUFFIX, CacheDirectory};
 use super::cache_file::{self, CacheKey, PIECES_MAX, Pieces};
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use lru::LruCache;
 use std::collections::HashMap;
 use std::io;
@@ -58,7 +59,7 @@ impl DiskCache {
                 index.extend((name.first..name.first.saturating_add(name.blocks)).map(|block| (block, name)));
             }
         });
-        let open = Mutex::new(LruCache::new(OPEN_FILES));
+        let open = Mutex::new(lru_cache(OPEN_FILES));
         DiskCache { directory, key, index: Mutex::new(index), open }
     }
 

@@ -8,6 +8,7 @@
 use super::{ObjectStore, ReadBytes, names};
 use crate::base::io_pieces::each_piece;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::base::{buffers, waiting};
 use crate::file::directory::Directory;
 use crate::file::posix::begin_writeback;
@@ -84,7 +85,7 @@ impl LocalStore {
             mode,
             number: AtomicU64::new(0),
             nonce: u64::from_le_bytes(random),
-            open: Mutex::new(lru::LruCache::new(kept)),
+            open: Mutex::new(lru_cache(kept)),
             unsynced: Mutex::new(Vec::new()),
             is_failed: AtomicBool::new(false),
             counters: Default::default(),

@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::view::Item;
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::connector::ObjectId;
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -19,7 +20,7 @@ struct Sizes(Mutex<LruCache<Key, (u64, u64)>>);
 
 impl Default for Sizes {
     fn default() -> Self {
-        Sizes(Mutex::new(LruCache::new(SIZES_MAX)))
+        Sizes(Mutex::new(lru_cache(SIZES_MAX)))
     }
 }
 

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::links::LinkView;
 use super::view::{Child, Class, Extent, Inode, Item, Owned, View, Visit};
 use crate::base::locks::Mutex;
+use crate::base::lru_cache::lru_cache;
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::fs::name::{file_name, file_name_escaped};
@@ -68,7 +69,7 @@ impl Default for Kept {
     fn default() -> Self {
         Kept {
             state: Mutex::new(0),
-            arrays: Mutex::new(LruCache::new(ARRAYS_MAX)),
+            arrays: Mutex::new(lru_cache(ARRAYS_MAX)),
             made: Mutex::default(),
             consolidated: Mutex::default(),
             phony: Mutex::default(),
