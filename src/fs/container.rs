@@ -211,6 +211,11 @@ impl Operations for ContainerFs {
         self.namespace.forget(ino, count);
     }
 
+    fn object(&self, ino: Ino) -> Option<u64> {
+        // Files that links lead to have other numbers in another opening.
+        self.namespace.node(ino).ok()?.item.object().filter(|id| id.is_own()).map(ObjectId::serial)
+    }
+
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
         let _names = self.namespace.lock_shared();
         let attr = || {

@@ -33,6 +33,12 @@ pub trait Operations: Send + Sync + 'static {
     /// The kernel drops `count` references to `ino`.
     fn forget(&self, ino: Ino, count: u64);
 
+    /// The object of the container that `ino` is, by a number that is the same in another opening;
+    /// `None`: it is no object, or that is not known.
+    fn object(&self, _ino: Ino) -> Option<u64> {
+        None
+    }
+
     /// Attributes of `ino`.
     fn getattr(&self, ino: Ino) -> FsResult<Attr>;
 

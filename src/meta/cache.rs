@@ -357,9 +357,9 @@ mod tests {
         let cache = MetadataCache::tracking(SHARDS * 1000);
         let get = |n: u64, bytes| *cache.get_or_load(Address(8), None, || (Ok((n, bytes)), Some([].into()))).unwrap();
         assert_eq!((get(1, 3000), get(2, 3000)), (1, 1));
-        cache.keep(Address(8), 3u64, 10, &[8..16]);
+        cache.keep(Address(8), 3u64, 10, std::slice::from_ref(&(8..16)));
         assert_eq!(get(4, 10), 3, "the last one counts");
-        cache.keep(Address(8), 5u64, 4000, &[8..16]);
+        cache.keep(Address(8), 5u64, 4000, std::slice::from_ref(&(8..16)));
         assert_eq!(get(6, 10), 5);
         cache.invalidate(&(15..16), false);
         assert_eq!((get(7, 4001), get(8, 4000), get(9, 10)), (7, 8, 8));

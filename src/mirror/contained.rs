@@ -144,6 +144,10 @@ impl Inside for Contained<'_> {
         if name == b"." || name == b".." {
             return self.mirror.dot(&self.node, name);
         }
+        // A listing may be read many times: names that the kernel knows are taken for what they were.
+        if let Some(node) = self.mirror.nodes.at(self.node.ino, name) {
+            return node.ino;
+        }
         let container = self.used.container();
         self.mirror.nodes.number(Key::Inside(container.number, inner), container.identity)
     }
@@ -170,15 +174,34 @@ impl Inside for Contained<'_> {
         invalidate.outward(&|ino| self.mirror.outward(self.used.container(), ino))
     }
 
+    fn remove(&self, name: &[u8], is_directory: bool) -> Done<()> {
+        let open = &self.used.open;
+        let known = self.mirror.known_inside(open, &self.node, self.ino, name);
+        let remove = if is_directory { Operations::rmdir } else { Operations::unlink };
+        let done = remove(self.operations(), self.ino, name);
+        if let (Ok(()), Some((node, is_last))) = (&done.result, known) {
+            self.mirror.removed_inside(open, &node, is_last);
+        }
+        done
+    }
+
     /// Nodes of what is moved are in their new places afterwards.
     fn rename(&self, name: &[u8], to: (&Self, &[u8]), flags: u32) -> Done<()> {
         let ((target, new_name), open) = (to, &self.used.open);
         let known = |at: &Contained<'_>, name| self.mirror.known_inside(open, &at.node, at.ino, name);
         let (moved, other) = (known(self, name), known(target, new_name));
         let done = open.operations.rename((self.ino, name), (target.ino, new_name), flags);
-        if done.result.is_ok() {
-            moved.iter().for_each(|node| node.put(&target.node, new_name));
-            other.iter().filter(|_| flags & libc::RENAME_EXCHANGE != 0).for_each(|node| node.put(&self.node, name));
+        let is_one = moved.as_ref().zip(other.as_ref()).is_some_and(|((moved, _), (other, _))| Arc::ptr_eq(moved, other));
+        if done.result.is_err() || is_one {
+            return done;
+        }
+        match other {
+            Some((other, _)) if flags & libc::RENAME_EXCHANGE != 0 => self.mirror.nodes.put(&other, &self.node, name),
+            Some((other, is_last)) => self.mirror.removed_inside(open, &other, is_last),
+            None => {}
+        }
+        if let Some((moved, _)) = moved {
+            self.mirror.nodes.put(&moved, &target.node, new_name);
         }
         done
     }

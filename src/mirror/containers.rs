@@ -246,11 +246,12 @@ impl Containers {
         let slot = state.is_none().then(|| self.reserve(container)).transpose()?;
         let opened = self.opened(container, writing, &located)?;
         opened.requests.fetch_add(1, Ordering::AcqRel);
-        if let Some(old) = state.replace(opened.clone()) {
+        // Requests that still use an earlier opening hold it.
+        let replaced = state.replace(opened.clone());
+        if writing || replaced.is_some() {
             moved(&opened);
-            // Requests that still use it hold it.
-            drop(old);
         }
+        drop(replaced);
         self.open.lock().insert(container.number, container.clone());
         slot.into_iter().for_each(Slot::keep);
         container.used.store(self.now(), Ordering::Relaxed);

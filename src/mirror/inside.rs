@@ -5,8 +5,8 @@ use super::containers::{Container, InUse, Located, Open};
 use super::handles::{OpenHandle, What as OpenWhat};
 use super::mirror_fs::MirrorFs;
 use super::node::{Inner, Key, Node, What};
-use super::table::Wanted;
-use crate::fs::types::{Attr, Errno, FsResult, Handle, Ino, ROOT};
+use super::table::{By, Wanted};
+use crate::fs::types::{Attr, Errno, FileKind, FsResult, Handle, Ino, ROOT};
 use crate::fs::{KernelMemory, is_of_object};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,6 +22,36 @@ fn root_of(node: &Arc<Node>) -> FsResult<Arc<Node>> {
         at = at.parent().ok_or(Errno(libc::ESTALE))?;
     }
     Ok(at)
+}
+
+/// What the container that is open as `open` knows as `ino`.
+fn inner_of(open: &Open, ino: Ino) -> Inner {
+    Inner { generation: open.generation, ino: ino.0, object: open.operations.object(ino).unwrap_or(0) }
+}
+
+/// False if a node that was `before` in an earlier opening is not `now`, as far as numbers say: a
+/// name may lead to another object.
+fn may_be_same(before: &Inner, now: &Inner) -> bool {
+    if before.generation == 0 {
+        return true;
+    }
+    if before.object != 0 && now.object != 0 {
+        return before.object == now.object;
+    }
+    let are_of_objects = is_of_object(Ino(before.ino)) || is_of_object(Ino(now.ino));
+    before.ino == now.ino || !are_of_objects
+}
+
+/// True if a node that was `before`, found by its place or by its number, is `now`. Numbers of
+/// paths may be those of other files in another opening.
+fn is_same(before: &Inner, now: &Inner, by: By) -> bool {
+    if before.generation == now.generation {
+        return before.ino == now.ino;
+    }
+    match by {
+        By::Place => may_be_same(before, now),
+        By::Key => before.generation == 0 || before.object != 0 && before.object == now.object && is_of_object(Ino(now.ino)),
+    }
 }
 
 impl MirrorFs {
@@ -84,29 +114,36 @@ impl MirrorFs {
             outdated.push(at.clone());
             at = at.parent().ok_or(Errno(libc::ESTALE))?;
         };
+        // The name of a file that was removed leads to another one, if to any.
+        if outdated.iter().any(|node| node.is_gone()) {
+            return Err(Errno(libc::ESTALE));
+        }
         while let Some(node) = outdated.pop() {
             // Without the lock of the number: a listing of the container, which has locks of its
             // own, takes it, too.
             let found = open.operations.lookup(ino, &node.place().name).map_err(|_| Errno(libc::ESTALE))?;
-            let mut inner = node.inner.lock();
-            if inner.generation == open.generation {
-                // Another request was first.
-                open.operations.forget(found.attr.ino, 1);
-            } else {
-                let (What::Inside(container, kind), now) = (&node.what, found.attr.ino) else { return Err(Errno(libc::ESTALE)) };
-                // The name may lead to another object now. The kernel looks it up again.
-                let (before, there) = (Ino(inner.ino), is_of_object(now));
-                let other = inner.generation > 0 && before != now && (there || is_of_object(before));
+            let (What::Inside(container, kind), next) = (&node.what, inner_of(open, found.attr.ino)) else {
+                return Err(Errno(libc::ESTALE));
+            };
+            let (renewed, now) = {
+                let mut inner = node.inner.lock();
                 // A request of an earlier opening takes no node back to that.
-                let outdated = inner.generation > open.generation;
-                if *kind != found.attr.kind || other || outdated {
-                    open.operations.forget(now, 1);
-                    return Err(Errno(libc::ESTALE));
+                let renewed = inner.generation < open.generation && *kind == found.attr.kind && may_be_same(&inner, &next);
+                if renewed {
+                    *inner = next;
                 }
-                *inner = Inner { generation: open.generation, ino: now.0 };
-                self.nodes.rename_key(&node, Key::Inside(container.number, now));
+                (renewed, *inner)
+            };
+            match renewed {
+                true => self.nodes.rename_key(&node, Key::Inside(container.number, found.attr.ino)),
+                // Another request was first, or the name leads to another object now: the kernel looks
+                // it up again.
+                false => open.operations.forget(found.attr.ino, 1),
             }
-            ino = Ino(inner.ino);
+            if now.generation != open.generation {
+                return Err(Errno(libc::ESTALE));
+            }
+            ino = Ino(now.ino);
         }
         Ok(ino)
     }
@@ -117,22 +154,55 @@ impl MirrorFs {
         let container = parent.what.container().ok_or(Errno(libc::EINVAL))?;
         let what = What::Inside(container.clone(), attr.kind);
         let wanted = Wanted { key: Key::Inside(container.number, attr.ino), salt: container.identity, what, parent, name };
-        let (node, _) = self.nodes.enter(wanted);
+        let now = inner_of(open, attr.ino);
+        let (node, _) = self.nodes.enter_if(wanted, &|node, by| is_same(&node.inner.lock(), &now, by));
         let mut inner = node.inner.lock();
         let kept = inner.generation != open.generation;
         // References of an earlier opening end with it.
         if inner.generation <= open.generation {
-            *inner = Inner { generation: open.generation, ino: attr.ino.0 };
+            *inner = now;
         }
         drop(inner);
         Ok((node, kept))
     }
 
-    /// The node of `name` in `parent`, which is `ino` in the container, if the kernel knows it.
-    pub(super) fn known_inside(&self, open: &Open, parent: &Node, ino: Ino, name: &[u8]) -> Option<Arc<Node>> {
-        let found = open.operations.lookup(ino, name).ok()?.attr.ino;
-        open.operations.forget(found, 1);
-        self.nodes.find(Key::Inside(parent.what.container()?.number, found))
+    /// The node of `name` in `parent`, which is `ino` in the container, if the kernel knows it, and
+    /// whether its file has no other name.
+    pub(super) fn known_inside(&self, open: &Open, parent: &Node, ino: Ino, name: &[u8]) -> Option<(Arc<Node>, bool)> {
+        let container = parent.what.container()?;
+        let attr = open.operations.lookup(ino, name).ok()?.attr;
+        let (now, key) = (inner_of(open, attr.ino), Key::Inside(container.number, attr.ino));
+        let is_it = |node: &Arc<Node>, by| {
+            matches!(&node.what, What::Inside(_, kind) if *kind == attr.kind) && is_same(&node.inner.lock(), &now, by)
+        };
+        let at_place = self.nodes.at(parent.ino, name).filter(|node| is_it(node, By::Place));
+        let found = at_place.or_else(|| self.nodes.find(key).filter(|node| is_it(node, By::Key)));
+        // One of an earlier opening has its number of this one from now on.
+        let renewed = found.as_ref().is_some_and(|node| {
+            let mut inner = node.inner.lock();
+            let is_older = inner.generation < now.generation;
+            *inner = if is_older { now } else { *inner };
+            is_older
+        });
+        match &found {
+            Some(node) if renewed => self.nodes.rename_key(node, key),
+            _ => open.operations.forget(attr.ino, 1),
+        }
+        Some((found?, attr.kind == FileKind::Directory || attr.nlink <= 1))
+    }
+
+    /// The name of `node` in the open container `open` was removed; `is_last`: its last one. While
+    /// the kernel knows the file, the container stays open: no name leads to the file any more.
+    pub(super) fn removed_inside(&self, open: &Open, node: &Arc<Node>, is_last: bool) {
+        self.nodes.remove(node, is_last);
+        if is_last && node.inner.lock().generation == open.generation {
+            open.handles.fetch_add(1, Ordering::AcqRel);
+            node.holds.store(true, Ordering::Release);
+            // The kernel may have forgotten it meanwhile.
+            if self.nodes.get(node.ino).is_none() && node.holds.swap(false, Ordering::AcqRel) {
+                open.handles.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
     }
 
     /// The last reference of the kernel to `node` was dropped.
@@ -141,6 +211,9 @@ impl MirrorFs {
         let inner = *node.inner.lock();
         if let Some(used) = self.containers.if_open(container, Some(inner.generation)).filter(|_| inner.generation > 0) {
             used.open.operations.forget(Ino(inner.ino), 1);
+            if node.holds.swap(false, Ordering::AcqRel) {
+                used.open.handles.fetch_sub(1, Ordering::AcqRel);
+            }
         }
         self.containers.forget(container);
     }

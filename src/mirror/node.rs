@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Texts about the mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +119,8 @@ pub struct Inner {
     pub generation: u64,
     /// Number in it; the mirror holds one reference there.
     pub ino: u64,
+    /// The object that it is, which is the same in all openings; 0: that is not known.
+    pub object: u64,
 }
 
 /// See the module's description.
@@ -140,6 +142,10 @@ pub struct Node {
     pub inner: Mutex<Inner>,
     /// Hash of the stamp that its file had when it was opened last.
     pub opened: AtomicU64,
+    /// Its last name was removed.
+    pub gone: AtomicBool,
+    /// It keeps its container open, because no name leads to it.
+    pub holds: AtomicBool,
 }
 
 /// The node of a file that is in no table yet.
@@ -150,8 +156,8 @@ pub fn host_key(entry: &Entry, original: bool, what: &What) -> Key {
 impl Node {
     /// A node that is in no table yet.
     pub fn new(ino: Ino, key: Key, what: What, original: bool, place: MirrorPlace) -> Node {
-        let (refs, inner, opened) = Default::default();
-        Node { ino, key: Mutex::new(key), what, original, place: RwLock::new(place), refs, inner, opened }
+        let (refs, inner, opened, gone, holds) = Default::default();
+        Node { ino, key: Mutex::new(key), what, original, place: RwLock::new(place), refs, inner, opened, gone, holds }
     }
 
     /// Where it is.
@@ -170,8 +176,13 @@ impl Node {
         up.any(|node| node.ino == self.ino)
     }
 
+    /// True if its last name was removed.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// It is `name` in `parent` now.
-    pub fn put(&self, parent: &Arc<Node>, name: &[u8]) {
+    pub(super) fn put(&self, parent: &Arc<Node>, name: &[u8]) {
         *self.place.write() = MirrorPlace { parent: Some(parent.clone()), name: name.into() };
     }
 

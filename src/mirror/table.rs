@@ -12,11 +12,55 @@ use std::sync::atomic::Ordering;
 struct Maps {
     by_ino: HashMap<Ino, Arc<Node>>,
     by_key: HashMap<Key, Arc<Node>>,
+    /// By the number of the directory, and the name that was found last.
+    by_place: HashMap<(Ino, Box<[u8]>), Arc<Node>>,
+}
+
+fn place_key(place: &MirrorPlace) -> (Ino, Box<[u8]>) {
+    (place.parent.as_ref().map_or(ROOT, |parent| parent.ino), place.name.clone())
+}
+
+impl Maps {
+    /// `node` is no more what is found at its place.
+    fn leave_place(&mut self, node: &Arc<Node>) {
+        let place = place_key(&node.place());
+        if self.by_place.get(&place).is_some_and(|there| Arc::ptr_eq(there, node)) {
+            self.by_place.remove(&place);
+        }
+    }
+
+    /// `node` is what is found at its place.
+    fn take_place(&mut self, node: &Arc<Node>) {
+        self.by_place.insert(place_key(&node.place()), node.clone());
+    }
+
+    fn leave_key(&mut self, node: &Arc<Node>, key: Key) {
+        if self.by_key.get(&key).is_some_and(|there| Arc::ptr_eq(there, node)) {
+            self.by_key.remove(&key);
+        }
+    }
+
+    fn rename_key(&mut self, node: &Arc<Node>, key: Key) {
+        let old = std::mem::replace(&mut *node.key.lock(), key);
+        self.leave_key(node, old);
+        if self.by_ino.contains_key(&node.ino) && !node.is_gone() {
+            self.by_key.insert(key, node.clone());
+        }
+    }
 }
 
 /// See the module's description.
 pub struct NodeTable {
     maps: Mutex<Maps>,
+}
+
+/// How a node was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// By what identifies it.
+    Key,
+    /// By its directory and name.
+    Place,
 }
 
 /// A node to look up or to enter.
@@ -36,7 +80,7 @@ pub struct Wanted<'a> {
 impl NodeTable {
     /// A table with the root, which is never forgotten.
     pub fn new(root: Arc<Node>) -> NodeTable {
-        let maps = Maps { by_ino: HashMap::from_iter([(ROOT, root)]), by_key: HashMap::new() };
+        let maps = Maps { by_ino: HashMap::from_iter([(ROOT, root)]), by_key: HashMap::new(), by_place: HashMap::new() };
         NodeTable { maps: Mutex::new(maps) }
     }
 
@@ -48,6 +92,31 @@ impl NodeTable {
     /// The node that `key` identifies.
     pub fn find(&self, key: Key) -> Option<Arc<Node>> {
         self.maps.lock().by_key.get(&key).cloned()
+    }
+
+    /// The node that was found last as `name` in the directory `parent`.
+    pub fn at(&self, parent: Ino, name: &[u8]) -> Option<Arc<Node>> {
+        self.maps.lock().by_place.get(&(parent, name.into())).cloned()
+    }
+
+    /// `node` is `name` in `parent` now.
+    pub fn put(&self, node: &Arc<Node>, parent: &Arc<Node>, name: &[u8]) {
+        let mut maps = self.maps.lock();
+        maps.leave_place(node);
+        node.put(parent, name);
+        maps.take_place(node);
+    }
+
+    /// The name at which `node` was found last is gone. `is_last`: so is the file, which only those
+    /// have who have it open.
+    pub fn remove(&self, node: &Arc<Node>, is_last: bool) {
+        let mut maps = self.maps.lock();
+        maps.leave_place(node);
+        if is_last {
+            node.gone.store(true, Ordering::Release);
+            let key = *node.key.lock();
+            maps.leave_key(node, key);
+        }
     }
 
     /// Nodes held.
@@ -62,18 +131,30 @@ impl NodeTable {
 
     /// Enters a node with one more reference of the kernel; returns it, and whether it is new.
     pub fn enter(&self, wanted: Wanted<'_>) -> (Arc<Node>, bool) {
+        self.enter_if(wanted, &|_, by| by == By::Key)
+    }
+
+    /// [`NodeTable::enter`]; `is_same`: whether a node, found in one of two ways, is the wanted one.
+    pub fn enter_if(&self, wanted: Wanted<'_>, is_same: &dyn Fn(&Node, By) -> bool) -> (Arc<Node>, bool) {
         let Wanted { key, salt, what, parent, name } = wanted;
         let mut maps = self.maps.lock();
-        if let Some(there) = maps.by_key.get(&key).filter(|there| same_kind(&there.what, &what)) {
+        let at_place = maps.by_place.get(&(parent.ino, name.into())).filter(|there| is_same(there, By::Place));
+        let there = at_place.or_else(|| maps.by_key.get(&key).filter(|there| is_same(there, By::Key)));
+        if let Some(there) = there.filter(|there| same_kind(&there.what, &what) && !there.is_gone()).cloned() {
             there.refs.fetch_add(1, Ordering::Relaxed);
             // Of several names the last one found is remembered.
             let MirrorPlace { parent: before, name: old } = there.place();
             let same = *old == *name && before.is_some_and(|p| p.ino == parent.ino);
             // A directory that was moved into itself meanwhile keeps its place, which is stale.
             if !same && !there.is_above(parent) {
+                maps.leave_place(&there);
                 there.put(parent, name);
+                maps.take_place(&there);
             }
-            return (there.clone(), false);
+            if *there.key.lock() != key {
+                maps.rename_key(&there, key);
+            }
+            return (there, false);
         }
         let mut ino = key.number(salt);
         while maps.by_ino.contains_key(&ino) || ino == ROOT {
@@ -84,19 +165,13 @@ impl NodeTable {
         node.refs.store(1, Ordering::Relaxed);
         maps.by_ino.insert(ino, node.clone());
         maps.by_key.insert(key, node.clone());
+        maps.take_place(&node);
         (node, true)
     }
 
     /// The node has another key now.
     pub fn rename_key(&self, node: &Arc<Node>, key: Key) {
-        let mut maps = self.maps.lock();
-        let old = std::mem::replace(&mut *node.key.lock(), key);
-        if maps.by_key.get(&old).is_some_and(|there| Arc::ptr_eq(there, node)) {
-            maps.by_key.remove(&old);
-        }
-        if maps.by_ino.contains_key(&node.ino) {
-            maps.by_key.insert(key, node.clone());
-        }
+        self.maps.lock().rename_key(node, key);
     }
 
     /// Drops `count` references of the kernel; returns the node if these were the last ones.
@@ -113,9 +188,8 @@ impl NodeTable {
         }
         let node = maps.by_ino.remove(&ino)?;
         let key = *node.key.lock();
-        if maps.by_key.get(&key).is_some_and(|there| Arc::ptr_eq(there, &node)) {
-            maps.by_key.remove(&key);
-        }
+        maps.leave_key(&node, key);
+        maps.leave_place(&node);
         Some(node)
     }
 }

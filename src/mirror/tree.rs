@@ -375,14 +375,20 @@ impl MirrorFs {
         let (name, entry, what) = self.resolve(parent, &directory, name)?;
         let name = OsStr::from_bytes(&name);
         match (&what, is_directory) {
-            (What::Directory, true) => return directory.remove_directory(name).map_err(|e| errno(&e)),
+            (What::Directory, true) => {
+                directory.remove_directory(name).map_err(|e| errno(&e))?;
+                self.removed(&entry, &what);
+                return Ok(());
+            }
             (What::Directory | What::Container(_), false) => return Err(Errno(libc::EISDIR)),
             (What::Container(_), true) => self.check_empty(parent, name.as_bytes(), &what)?,
             (_, true) => return Err(Errno(libc::ENOTDIR)),
             (_, false) => {}
         }
         self.close_before(parent, &directory, name, &entry)?;
-        directory.remove(name).map_err(|e| errno(&e))
+        directory.remove(name).map_err(|e| errno(&e))?;
+        self.removed(&entry, &what);
+        Ok(())
     }
 
     /// Closes the container in the file `name`, before it is moved or removed. If a writer that was
@@ -455,17 +461,28 @@ impl MirrorFs {
             self.close_before(to.0, &target, new, entry)?;
         }
         source.rename(OsStr::from_bytes(&name), &target, new, flags).map_err(failed)?;
-        self.moved(&entry, &what, to.0, new.as_bytes());
-        if let Some((entry, what)) = replaced.filter(|_| flags & libc::RENAME_EXCHANGE != 0) {
-            self.moved(&entry, &what, from.0, &name);
+        match replaced {
+            // Two names of one file: nothing was moved.
+            Some((there, _)) if there.status.identity == entry.status.identity => return Ok(()),
+            Some((there, what)) if flags & libc::RENAME_EXCHANGE != 0 => self.moved(&there, &what, from.0, &name),
+            Some((there, what)) => self.removed(&there, &what),
+            None => {}
         }
+        self.moved(&entry, &what, to.0, new.as_bytes());
         Ok(())
     }
 
     /// The node of a file that was moved is at its new place.
     fn moved(&self, entry: &Entry, what: &What, parent: &Arc<Node>, name: &[u8]) {
         if let Some(node) = self.nodes.find(host_key(entry, false, what)) {
-            node.put(parent, name);
+            self.nodes.put(&node, parent, name);
+        }
+    }
+
+    /// A name of a file of the tree was removed. The host may give its inode number to a new file.
+    fn removed(&self, entry: &Entry, what: &What) {
+        if let Some(node) = self.nodes.find(host_key(entry, false, what)) {
+            self.nodes.remove(&node, entry.is_directory() || entry.links <= 1);
         }
     }
 }

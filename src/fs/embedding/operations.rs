@@ -87,6 +87,18 @@ impl<E: Embedder> Embedding<E> {
         self.change_to((ino, Use::Change), change, |_, answer| Ok(answer))
     }
 
+    /// Removes the name `name` of the directory `parent`.
+    fn remove(&self, parent: Ino, name: &[u8], is_directory: bool) -> Done<()> {
+        Done::by(|| {
+            let Some(at) = self.0.at(parent, Use::Change)?.open()? else {
+                let own = self.0.own();
+                return Ok(if is_directory { own.rmdir(parent, name) } else { own.unlink(parent, name) });
+            };
+            let Done { result, invalidate } = at.remove(name, is_directory);
+            Ok(Done { result, invalidate: at.outward(invalidate) })
+        })
+    }
+
     /// Makes the entry `name` of the directory `parent`.
     fn make(&self, parent: Ino, name: &[u8], make: impl FnOnce(&dyn Operations, Ino) -> Done<Entry>) -> Done<Entry> {
         self.change_to((parent, Use::Change), make, |at, entry| enter(at, name, entry))
@@ -291,11 +303,11 @@ impl<E: Embedder> Operations for Embedding<E> {
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Done<()> {
-        self.change(parent, |fs, parent| fs.unlink(parent, name))
+        self.remove(parent, name, false)
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Done<()> {
-        self.change(parent, |fs, parent| fs.rmdir(parent, name))
+        self.remove(parent, name, true)
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Done<()> {

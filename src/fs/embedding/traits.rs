@@ -78,6 +78,12 @@ pub trait Inside {
     /// What the kernel must drop, in the numbers outside.
     fn outward(&self, invalidate: Invalidate) -> Invalidate;
 
+    /// Removes a name of this directory; `is_directory`: it must be one.
+    fn remove(&self, name: &[u8], is_directory: bool) -> Done<()> {
+        let remove = if is_directory { Operations::rmdir } else { Operations::unlink };
+        remove(self.operations(), self.ino(), name)
+    }
+
     /// Moves a name of this directory to another one beside it, `to`.
     fn rename(&self, name: &[u8], to: (&Self, &[u8]), flags: u32) -> Done<()> {
         self.operations().rename((self.ino(), name), (to.0.ino(), to.1), flags)
