@@ -72,8 +72,8 @@ impl ObjectHeader {
         Ok(header)
     }
 
-    /// The attribute messages whose names may be the one with `hash`, in their order. `hash_of`: the
-    /// hash of the name of a message, if it has one.
+    /// The attribute messages whose names may be the one with `hash`, in their order. `hash_of`:
+    /// the hash of the name of a message, if it has one.
     pub fn attributes_named(&self, hash: u64, hash_of: impl Fn(&Message) -> Option<u64>) -> impl Iterator<Item = &Message> {
         let named = self.named.get_or_init(|| {
             let attributes = self.messages.iter().enumerate().filter(|(_, m)| m.kind == kind::ATTRIBUTE);

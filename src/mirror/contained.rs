@@ -144,7 +144,7 @@ impl Inside for Contained<'_> {
         if name == b"." || name == b".." {
             return self.mirror.dot(&self.node, name);
         }
-        // A listing may be read many times: names that the kernel knows are taken for what they were.
+        // Names that the kernel knows are taken for what they were.
         if let Some(node) = self.mirror.nodes.at(self.node.ino, name) {
             return node.ino;
         }

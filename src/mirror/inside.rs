@@ -136,8 +136,8 @@ impl MirrorFs {
             };
             match renewed {
                 true => self.nodes.rename_key(&node, Key::Inside(container.number, found.attr.ino)),
-                // Another request was first, or the name leads to another object now: the kernel looks
-                // it up again.
+                // Another request was first, or the name leads to another object now: the kernel
+                // looks it up again.
                 false => open.operations.forget(found.attr.ino, 1),
             }
             if now.generation != open.generation {

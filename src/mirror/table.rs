@@ -134,7 +134,8 @@ impl NodeTable {
         self.enter_if(wanted, &|_, by| by == By::Key)
     }
 
-    /// [`NodeTable::enter`]; `is_same`: whether a node, found in one of two ways, is the wanted one.
+    /// [`NodeTable::enter`]; `is_same`: whether a node, found in one of two ways, is the wanted
+    /// one.
     pub fn enter_if(&self, wanted: Wanted<'_>, is_same: &dyn Fn(&Node, By) -> bool) -> (Arc<Node>, bool) {
         let Wanted { key, salt, what, parent, name } = wanted;
         let mut maps = self.maps.lock();

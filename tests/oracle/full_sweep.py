@@ -66,9 +66,9 @@ class Writer(threading.Thread):
             pass
 
 
-def one_round(t, binary, label, seed, what, size=8):
+def one_round(t, binary, label, seed, what, size=8, unit="m"):
     with tempfile.TemporaryDirectory(prefix="h5dir-full-") as place:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}m", "tmpfs", place], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}{unit}", "tmpfs", place], check=True)
         try:
             what(t, binary, place, label, seed)
         finally:
@@ -186,6 +186,44 @@ def packed(t, binary, place, label, seed):
             os.fsync(fd)
         except OSError as e:
             t.check(False, f"{label}: fsync: {e}")
+        os.close(fd)
+        t.equal(harness.read(f"{point}/d"), bytes(want), f"{label}: through the mount")
+    with h5py.File(path) as f:
+        t.equal(f["d"][()].tobytes(), bytes(want), f"{label}: h5py")
+
+
+def in_place(t, binary, place, label, seed, layout, left):
+    """Bytes that are changed where they are, and a disk without room for the journal of that: what write(2) accepted is committed."""
+    path, rnd = f"{place}/f.h5", random.Random(seed)
+    size = 30_000 if layout == "compact" else 700_000
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if layout == "compact":
+        plist.set_layout(h5py.h5d.COMPACT)
+    else:
+        plist.set_chunk((1000,))
+        plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    with h5py.File(path, "w", libver="latest") as f:
+        h5py.h5d.create(f.id, b"d", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((size,)), plist)
+    want = bytearray(size)
+    with harness.mounted(binary, path, "--read-write", "--commit-interval=0") as point:
+        there = os.statvfs(place)
+        with open(f"{place}/filler", "wb") as filler:
+            filler.write(bytes(max(0, there.f_bavail * there.f_bsize - left)))
+        fd = os.open(f"{point}/d", os.O_WRONLY)
+        for n in range(12):
+            at, length = rnd.randrange(size), rnd.choice([1, 300, 12_000, 26_000, 100_000])
+            data = rnd.randbytes(min(length, size - at))
+            try:
+                written = os.pwrite(fd, data, at)
+            except OSError as e:
+                t.equal(e.errno, errno.ENOSPC, f"{label}: write {n}")
+                continue
+            want[at : at + written] = data[:written]
+            if n % 5 == 4:
+                try:
+                    os.fsync(fd)
+                except OSError as e:
+                    t.check(False, f"{label}: fsync after write {n}: {e}")
         os.close(fd)
         t.equal(harness.read(f"{point}/d"), bytes(want), f"{label}: through the mount")
     with h5py.File(path) as f:
@@ -476,6 +514,12 @@ def main():
         one_round(t, options.bin, f"overwritten {seed}", seed, overwritten, 3)
     for seed in range(32):
         one_round(t, options.bin, f"packed {seed}", seed, packed, 3)
+    for layout, left in itertools.product(("compact", "implicit"), (4096, 12_288, 20_480, 100_000)):
+        what = functools.partial(in_place, layout=layout, left=left)
+        one_round(t, options.bin, f"{layout}, {left} bytes left", options.seed + left, what, 3)
+    for layout in ("compact", "implicit"):
+        what = functools.partial(in_place, layout=layout, left=1_500_000)
+        one_round(t, options.bin, f"{layout}, no inode left", options.seed, what, "3m,nr_inodes=3", "")
     one_round(t, options.bin, "temporary files", 0, temporary, 20)
     for seed in (0, 1):
         one_round(t, options.bin, f"hole {seed}", seed, sparse)

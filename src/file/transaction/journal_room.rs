@@ -111,6 +111,25 @@ impl Transaction {
         if kept == 0 { len.max(RESERVED) } else { len.saturating_sub(kept) }
     }
 
+    /// Ensures storage for the journal of all changes so far, whoever made them. Errors: `ENOSPC`;
+    /// what frees more than it takes may go on, as a commit may find room by then.
+    pub fn reserve_changes(&self) -> io::Result<()> {
+        // One sector is committed without a journal.
+        if self.is_ordered() || self.state.read().overlay.changed_bytes() <= SECTOR {
+            return Ok(());
+        }
+        let Some(journal) = self.journal.try_lock() else { return Ok(()) };
+        let Some(file) = journal.as_ref() else {
+            self.note_starved();
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        };
+        let need = self.journal_bytes(0);
+        if need <= self.journal_room.len.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.journal_room.extend(&**file, need).inspect_err(|_| self.note_starved())
+    }
+
     /// Ensures storage for `need` bytes of the journal beside `kept`, if it is more than `room`.
     fn reserve_room(&self, need: u64, kept: u64, room: u64) -> io::Result<()> {
         if need <= room || self.is_ordered() {

@@ -15,6 +15,11 @@ const PIECE_BYTES_MAX: u64 = 4 << 20;
 /// Divisor of the file's length for the size of a piece.
 const PIECES_PER_FILE: u64 = 64;
 
+/// Bytes of all blocks.
+fn total(blocks: &[(Range<u64>, Pool)]) -> u64 {
+    blocks.iter().map(|(r, _)| r.end.saturating_sub(r.start)).fold(0, u64::saturating_add)
+}
+
 impl Transaction {
     /// Allocates storage for `range`, if the file system can. Releases the lock between pieces.
     pub fn reserve_storage(&self, range: Range<u64>) -> io::Result<()> {
@@ -47,8 +52,13 @@ impl Transaction {
     pub fn frees_what_it_takes(&self) -> bool {
         let state = self.state.read();
         let Some(operation) = &state.operation else { return false };
-        let total = |blocks: &[(Range<u64>, Pool)]| blocks.iter().map(|(r, _)| r.end.saturating_sub(r.start)).fold(0, u64::saturating_add);
         total(&operation.freed) >= total(&operation.blocks)
+    }
+
+    /// True if the operation under way frees more bytes than it allocates.
+    pub fn frees_more_than_it_takes(&self) -> bool {
+        let state = self.state.read();
+        state.operation.as_ref().is_some_and(|operation| total(&operation.freed) > total(&operation.blocks))
     }
 
     /// Extends the file by storage for `len` bytes past the end of allocated space, for data that

@@ -126,8 +126,19 @@ impl Change<'_> {
         Ok(!more && (end <= end_before || self.store()?.transaction()?.frees_what_it_takes()))
     }
 
+    /// Ensures storage for the journal of what was changed where it is.
+    fn reserve_changes(&self) -> Result<()> {
+        let store = self.store()?;
+        let transaction = store.transaction()?;
+        match transaction.reserve_changes() {
+            Err(e) if !transaction.frees_more_than_it_takes() => Err(Error::io("reserve storage", Address::UNDEF, &e)),
+            _ => Ok(()),
+        }
+    }
+
     /// Reserves storage, or stores the dirty chunks. `before`: `needs_space` before the operation.
     fn reserve_or_store(&self, before: [u64; 3]) -> Result<()> {
+        self.reserve_changes()?;
         let Err(full) = self.access.reserve_unstored(None) else { return Ok(()) };
         if !is_full(&full) {
             return Err(full);
@@ -142,7 +153,7 @@ impl Change<'_> {
         let [end, ..] = before;
         if !self.connector.commits().has_unstored() && self.access.written_log().is_none() && self.store()?.transaction()?.end() <= end {
             // All of it is in free ranges.
-            return Ok(());
+            return self.reserve_changes();
         }
         // What an earlier operation staged is not appended within another.
         self.access.reserve_unstored(None)
