@@ -11,6 +11,9 @@ use std::sync::{Arc, OnceLock};
 /// Bytes of the first read: most headers fit, so that opening an object takes one read.
 const FIRST_READ_BYTES: u64 = 512;
 
+/// Stands for the hash of a name that could not be read.
+const UNNAMED: u64 = u64::MAX;
+
 /// An object header with the messages of all its chunks.
 #[derive(Debug, Clone)]
 pub struct ObjectHeader {
@@ -72,18 +75,20 @@ impl ObjectHeader {
         Ok(header)
     }
 
-    /// The attribute messages whose names may be the one with `hash`, in their order. `hash_of`:
-    /// the hash of the name of a message, if it has one.
+    /// The attribute messages whose names may be the one with `hash`, in their order, and then
+    /// those whose names could not be read. `hash_of`: the hash of the name of a message.
     pub fn attributes_named(&self, hash: u64, hash_of: impl Fn(&Message) -> Option<u64>) -> impl Iterator<Item = &Message> {
         let named = self.named.get_or_init(|| {
             let attributes = self.messages.iter().enumerate().filter(|(_, m)| m.kind == kind::ATTRIBUTE);
-            let mut named: Vec<_> = attributes.filter_map(|(n, m)| Some((hash_of(m)?, n))).collect();
+            let mut named: Vec<_> = attributes.map(|(n, m)| (hash_of(m).unwrap_or(UNNAMED), n)).collect();
             named.sort_unstable();
             named.into()
         });
-        let from = named.partition_point(|(found, _)| *found < hash);
-        let same = named.get(from..).unwrap_or_default().iter().take_while(move |(found, _)| *found == hash);
-        same.filter_map(|(_, n)| self.messages.get(*n))
+        let of = |hash: u64| {
+            let from = named.partition_point(|(found, _)| *found < hash);
+            named.get(from..).unwrap_or_default().iter().take_while(move |(found, _)| *found == hash)
+        };
+        of(hash).chain(of(UNNAMED)).filter_map(|(_, n)| self.messages.get(*n))
     }
 
     /// Visits the chunks of the header.

@@ -111,18 +111,29 @@ impl Transaction {
         if kept == 0 { len.max(RESERVED) } else { len.saturating_sub(kept) }
     }
 
-    /// Ensures storage for the journal of all changes so far, whoever made them. Errors: `ENOSPC`;
-    /// what frees more than it takes may go on, as a commit may find room by then.
+    /// Ensures storage for the journal of all changes so far. Errors: `ENOSPC`; what frees more
+    /// than it takes may go on, as a commit may find room by then.
     pub fn reserve_changes(&self) -> io::Result<()> {
         // One sector is committed without a journal.
         if self.is_ordered() || self.state.read().overlay.changed_bytes() <= SECTOR {
             return Ok(());
         }
-        let Some(journal) = self.journal.try_lock() else { return Ok(()) };
-        let Some(file) = journal.as_ref() else {
-            self.note_starved();
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        };
+        let Some(mut journal) = self.journal.try_lock() else { return Ok(()) };
+        if journal.is_none() {
+            match self.place.create() {
+                Ok(file) => {
+                    self.journal_room.begin(&*file);
+                    *journal = Some(file);
+                }
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) => {
+                    self.note_starved();
+                    return Err(e);
+                }
+                // The commit says why.
+                Err(_) => return Ok(()),
+            }
+        }
+        let Some(file) = journal.as_ref() else { return Ok(()) };
         let need = self.journal_bytes(0);
         if need <= self.journal_room.len.load(Ordering::Acquire) {
             return Ok(());
