@@ -144,7 +144,7 @@ impl Inside for Contained<'_> {
         if name == b"." || name == b".." {
             return self.mirror.dot(&self.node, name);
         }
-        // Names that the kernel knows are taken for what they were.
+        // The kernel may know the name by another number than that of its path.
         if let Some(node) = self.mirror.nodes.at(self.node.ino, name) {
             return node.ino;
         }

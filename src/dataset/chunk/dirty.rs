@@ -268,8 +268,8 @@ impl DirtyChunks {
         let of_dataset = entries.datasets.entry(key.dataset).or_default();
         let changed_before = of_dataset.index_bytes();
         of_dataset.insert(key.chunk, index);
-        let not_recorded = old.as_ref().is_some_and(|old| old.is_recorded()).into();
-        of_dataset.recorded = of_dataset.recorded.saturating_add(recorded.into()).saturating_sub(not_recorded);
+        let was_recorded = old.as_ref().is_some_and(|old| old.is_recorded());
+        of_dataset.recorded = of_dataset.recorded.saturating_add(recorded.into()).saturating_sub(was_recorded.into());
         self.needs.exchange_index(changed_before, of_dataset.index_bytes());
         of_dataset.added = of_dataset.added.saturating_add(added).saturating_sub(old.as_ref().map_or(0, |old| old.added_bytes()));
         old

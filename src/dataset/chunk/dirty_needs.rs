@@ -68,7 +68,7 @@ impl DirtyNeeds {
     }
 }
 
-/// The chunk index of a dataset, as far as it says what storing chunks changes.
+/// What storing chunks may change of the chunk index of a dataset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct IndexSize {
     /// Most bytes.

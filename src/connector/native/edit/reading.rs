@@ -55,6 +55,7 @@ impl NativeConnector {
         read: &mut dyn for<'a> FnMut(&'a Dataset, Reader<'a>) -> Attempt<'a, T>,
     ) -> Result<T> {
         let (mut left, mut structures) = if self.editing.is_some() { (DEFERRED_MAX, STRUCTURES_MAX) } else { (0, 0) };
+        let mut last = None;
         loop {
             let access = self.access();
             let elsewhere = self.other_files().written_elsewhere(id);
@@ -72,7 +73,9 @@ impl NativeConnector {
                 Err(Error::OnDisk { address, len }) => {
                     drop((access_elsewhere, access));
                     open.dataset.bytes.store.warm(address, len);
-                    structures = structures.saturating_sub(1);
+                    // A disk that fails, or a host that forgets at once, is not asked again and again.
+                    let is_again = last.replace(address) == Some(address);
+                    structures = if is_again { 0 } else { structures.saturating_sub(1) };
                 }
                 Err(e) => return Err(e),
             }

@@ -50,6 +50,9 @@ impl FileChunks<'_> {
     /// The changed chunk in a temporary file of which `t` are pieces, and the range of these, if a
     /// disk must be read for that.
     fn changed_on_disk(self, t: &ChunkPieces) -> Option<(FileImage, Range<u64>)> {
+        if self.env.images.now().0 == 0 {
+            return None;
+        }
         let image = self.env.dirty.get(self.chunked.key(t.chunk))?.in_file()?;
         let range = self.chunked.grid.covering_range(t);
         (!image.file().is_in_memory(&range)).then_some((image, range))
