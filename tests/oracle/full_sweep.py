@@ -121,6 +121,32 @@ def filled(t, binary, place, label, seed):
                 t.equal(f[name][...].tobytes()[at : at + len(data)], data, f"{label}: {name} for h5py")
 
 
+def fill_but(place, left):
+    """Fills the file system, but for `left` bytes."""
+    there = os.statvfs(place)
+    with open(f"{place}/filler", "wb") as filler:
+        filler.write(bytes(max(0, there.f_bavail * there.f_bsize - left)))
+
+
+def write_what_fits(t, label, path, want, writes, interval):
+    """Writes places and bytes; what is taken is in `want` then, and synced."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        for n, (at, data) in enumerate(writes, 1):
+            try:
+                written = os.pwrite(fd, data, at)
+                want[at : at + written] = data[:written]
+            except OSError as e:
+                t.equal(e.errno, errno.ENOSPC, f"{label}: write {n}")
+            if n % interval == 0 or n == len(writes):
+                try:
+                    os.fsync(fd)
+                except OSError as e:
+                    t.check(False, f"{label}: fsync after write {n}: {e}")
+    finally:
+        os.close(fd)
+
+
 def overwritten(t, binary, place, label, seed):
     """A dataset is overwritten where it is, and the journal of all that does not fit the disk: what write(2) accepted is committed."""
     path, rnd = f"{place}/f.h5", random.Random(seed)
@@ -135,21 +161,12 @@ def overwritten(t, binary, place, label, seed):
     with open(f"{place}/filler", "wb") as filler:
         filler.write(bytes(1_000_000))
     with harness.mounted(binary, path, "--read-write", "--commit-interval=0") as point:
-        fd = os.open(f"{point}/d", os.O_WRONLY)
-        for n in range(60):
+        writes = []
+        for _ in range(60):
             at, length = rnd.randrange(size), rnd.choice([100, 20_000, 100_000])
-            data = rnd.randbytes(min(length, size - at))
-            try:
-                written = os.pwrite(fd, data, at)
-            except OSError as e:
-                t.equal(e.errno, errno.ENOSPC, f"{label}: write {n}")
-                continue
-            want[at : at + written] = data[:written]
-            if n % 20 == 7:
-                os.fsync(fd)
-        os.fsync(fd)
+            writes.append((at, rnd.randbytes(min(length, size - at))))
+        write_what_fits(t, label, f"{point}/d", want, writes, 20)
         t.equal(harness.read(f"{point}/d"), bytes(want), f"{label}: through the mount")
-        os.close(fd)
     with h5py.File(path) as f:
         t.equal(f["d"][()].tobytes(), bytes(want), f"{label}: h5py")
     t.equal(sorted(os.listdir(place)), ["f.h5", "filler"], f"{label}: files left")
@@ -168,25 +185,13 @@ def packed(t, binary, place, label, seed):
             want[:] = rnd.randbytes(len(want)) if rnd.random() < 0.3 else bytes(len(want))
             d[...] = np.frombuffer(want, "u1")
     with harness.mounted(binary, path, "--read-write", "--commit-interval=0") as point:
-        there = os.statvfs(place)
-        with open(f"{place}/filler", "wb") as filler:
-            filler.write(bytes(max(0, there.f_bavail * there.f_bsize - rnd.randrange(*free))))
-        fd = os.open(f"{point}/d", os.O_WRONLY)
+        fill_but(place, rnd.randrange(*free))
+        writes = []
         for n in range(rnd.randrange(20, 120)):
             at = rnd.randrange(count) * chunk
             length = min(rnd.choice([chunk, 1, chunk // 2 + 1, 3 * chunk]), len(want) - at)
-            data = rnd.randbytes(length) if rnd.random() < 0.7 else bytes([n]) * length
-            try:
-                written = os.pwrite(fd, data, at)
-            except OSError as e:
-                t.equal(e.errno, errno.ENOSPC, f"{label}: write {n}")
-                continue
-            want[at : at + written] = data[:written]
-        try:
-            os.fsync(fd)
-        except OSError as e:
-            t.check(False, f"{label}: fsync: {e}")
-        os.close(fd)
+            writes.append((at, rnd.randbytes(length) if rnd.random() < 0.7 else bytes([n]) * length))
+        write_what_fits(t, label, f"{point}/d", want, writes, len(writes))
         t.equal(harness.read(f"{point}/d"), bytes(want), f"{label}: through the mount")
     with h5py.File(path) as f:
         t.equal(f["d"][()].tobytes(), bytes(want), f"{label}: h5py")
@@ -206,25 +211,12 @@ def in_place(t, binary, place, label, seed, layout, left):
         h5py.h5d.create(f.id, b"d", h5py.h5t.STD_U8LE, h5py.h5s.create_simple((size,)), plist)
     want = bytearray(size)
     with harness.mounted(binary, path, "--read-write", "--commit-interval=0") as point:
-        there = os.statvfs(place)
-        with open(f"{place}/filler", "wb") as filler:
-            filler.write(bytes(max(0, there.f_bavail * there.f_bsize - left)))
-        fd = os.open(f"{point}/d", os.O_WRONLY)
-        for n in range(12):
+        fill_but(place, left)
+        writes = []
+        for _ in range(12):
             at, length = rnd.randrange(size), rnd.choice([1, 300, 12_000, 26_000, 100_000])
-            data = rnd.randbytes(min(length, size - at))
-            try:
-                written = os.pwrite(fd, data, at)
-            except OSError as e:
-                t.equal(e.errno, errno.ENOSPC, f"{label}: write {n}")
-                continue
-            want[at : at + written] = data[:written]
-            if n % 5 == 4:
-                try:
-                    os.fsync(fd)
-                except OSError as e:
-                    t.check(False, f"{label}: fsync after write {n}: {e}")
-        os.close(fd)
+            writes.append((at, rnd.randbytes(min(length, size - at))))
+        write_what_fits(t, label, f"{point}/d", want, writes, 5)
         t.equal(harness.read(f"{point}/d"), bytes(want), f"{label}: through the mount")
     with h5py.File(path) as f:
         t.equal(f["d"][()].tobytes(), bytes(want), f"{label}: h5py")
