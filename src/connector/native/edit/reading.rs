@@ -73,7 +73,7 @@ impl NativeConnector {
                 Err(Error::OnDisk { address, len }) => {
                     drop((access_elsewhere, access));
                     open.dataset.bytes.store.warm(address, len);
-                    // A disk that fails, or a host that forgets at once, is not asked again and again.
+                    // A disk may fail, or the host forget at once: then it is read with the lock.
                     let is_again = last.replace(address) == Some(address);
                     structures = if is_again { 0 } else { structures.saturating_sub(1) };
                 }
