@@ -60,13 +60,6 @@ pub struct Container {
     used: AtomicU64,
 }
 
-impl Container {
-    /// True while a request uses it, opens or closes it.
-    fn is_in_request(&self) -> bool {
-        self.open.try_lock().is_none_or(|state| state.as_ref().is_some_and(|open| open.requests.load(Ordering::Acquire) > 0))
-    }
-}
-
 impl std::fmt::Debug for Container {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Container").field("number", &self.number).finish_non_exhaustive()
@@ -115,7 +108,9 @@ impl Drop for InUse<'_> {
 enum Closing {
     Closed,
     WasClosed,
-    /// Something in it is open, or a request uses it.
+    /// A request uses it.
+    InRequest,
+    /// Something in it is open.
     InUse,
     /// Its changes could not be made durable.
     Failed,
@@ -309,9 +304,10 @@ impl Containers {
     }
 
     /// Reserves a slot for a container that is opened next; closes others for that. Waits for
-    /// requests in those. Errors: `ENFILE` if all are in use for longer.
+    /// requests in those, and a moment for what is open in them. Errors: `ENFILE` if all are in use
+    /// for longer.
     fn reserve(&self, but: &Container) -> FsResult<Slot<'_>> {
-        let deadline = Instant::now() + SLOT_WAIT;
+        let began = Instant::now();
         loop {
             {
                 let mut slots = self.slots.lock();
@@ -323,12 +319,22 @@ impl Containers {
             let mut all = self.all_open();
             all.sort_by_key(|c| c.used.load(Ordering::Relaxed));
             let wanted = (self.spec.open_max / CLOSED_PART).max(1);
-            if all.iter().filter(|c| c.number != but.number && self.close(c, true) == Closing::Closed).take(wanted).count() > 0 {
+            // Containers that are being opened are not in the list.
+            let (mut closed, mut is_brief) = (0usize, all.len() < self.spec.open_max);
+            for container in all.iter().filter(|c| c.number != but.number) {
+                match self.close(container, true) {
+                    Closing::Closed => closed = closed.saturating_add(1),
+                    Closing::InRequest => is_brief = true,
+                    Closing::WasClosed | Closing::InUse | Closing::Failed => {}
+                }
+                if closed >= wanted {
+                    break;
+                }
+            }
+            if closed > 0 {
                 continue;
             }
-            // Containers that are being opened are not in the list.
-            let brief = all.len() < self.spec.open_max || all.iter().any(|c| c.is_in_request());
-            if !brief || Instant::now() >= deadline {
+            if began.elapsed() >= if is_brief { SLOT_WAIT } else { RELEASE_WAIT } {
                 tracing::warn!("all of the {} containers that may be open are in use: --max-open allows more", self.spec.open_max);
                 return Err(Errno(libc::ENFILE));
             }
@@ -349,11 +355,13 @@ impl Containers {
     /// Closes the container unless it is in use. `soon`: also if files of it are open for reading,
     /// which are opened again when they are used.
     fn close(&self, container: &Container, soon: bool) -> Closing {
-        // One that is being opened is in use.
-        let Some(mut state) = container.open.try_lock() else { return Closing::InUse };
+        // One that is being opened is in a request.
+        let Some(mut state) = container.open.try_lock() else { return Closing::InRequest };
         let Some(open) = state.as_ref() else { return Closing::WasClosed };
-        let held = open.handles.load(Ordering::Acquire) > 0 && (open.writable || !soon);
-        if held || open.requests.load(Ordering::Acquire) > 0 {
+        if open.requests.load(Ordering::Acquire) > 0 {
+            return Closing::InRequest;
+        }
+        if open.handles.load(Ordering::Acquire) > 0 && (open.writable || !soon) {
             return Closing::InUse;
         }
         // Changes that cannot be made durable now stay: a later fsync(2) reports that.
@@ -391,11 +399,11 @@ impl Containers {
         loop {
             match self.close(&container, false) {
                 Closing::Closed | Closing::WasClosed => return Ok(()),
-                Closing::InUse if Instant::now() < deadline => {
+                Closing::InUse | Closing::InRequest if Instant::now() < deadline => {
                     waiting::may_wait();
                     std::thread::sleep(RELEASE_RETRY);
                 }
-                Closing::InUse | Closing::Failed => return Err(Errno(libc::EBUSY)),
+                Closing::InUse | Closing::InRequest | Closing::Failed => return Err(Errno(libc::EBUSY)),
             }
         }
     }
