@@ -236,7 +236,9 @@ impl MetadataCache {
         let sources = self.index.is_some().then(|| Sources::from(ranges));
         let generation = self.generation.load(Ordering::Acquire);
         // One of another size may be in another shard.
-        drop(self.remove(&key));
+        if bytes > self.budget() || self.has_large.load(Ordering::Acquire) {
+            drop(self.remove(&key));
+        }
         let Some((shard, budget)) = self.shard_for(&key, bytes) else { return };
         self.index_sources(key, sources.as_ref());
         let mut shard = shard.lock();

@@ -5,7 +5,7 @@ use super::handles::{OpenHandle, What as OpenWhat};
 use super::mirror_fs::MirrorFs;
 use super::node::{Inner, Key, Node, What};
 use crate::base::locks::Mutex;
-use crate::fs::embedding::{At, Embedder, Entered, Inside, Use};
+use crate::fs::embedding::{At, Embedder, Entered, Inside, Use, remove_name};
 use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, ROOT};
 use crate::fs::{Done, Invalidate, Operations};
 use std::sync::Arc;
@@ -177,8 +177,7 @@ impl Inside for Contained<'_> {
     fn remove(&self, name: &[u8], is_directory: bool) -> Done<()> {
         let open = &self.used.open;
         let known = self.mirror.known_inside(open, &self.node, self.ino, name);
-        let remove = if is_directory { Operations::rmdir } else { Operations::unlink };
-        let done = remove(self.operations(), self.ino, name);
+        let done = remove_name(self.operations(), self.ino, name, is_directory);
         if let (Ok(()), Some((node, is_last))) = (&done.result, known) {
             self.mirror.removed_inside(open, &node, is_last);
         }

@@ -29,9 +29,11 @@ impl Maps {
         }
     }
 
-    /// `node` is what is found at its place.
+    /// `node` is what is found at its place, if the kernel knows it still.
     fn take_place(&mut self, node: &Arc<Node>) {
-        self.by_place.insert(place_key(&node.place()), node.clone());
+        if self.by_ino.get(&node.ino).is_some_and(|there| Arc::ptr_eq(there, node)) {
+            self.by_place.insert(place_key(&node.place()), node.clone());
+        }
     }
 
     fn leave_key(&mut self, node: &Arc<Node>, key: Key) {
@@ -247,6 +249,25 @@ mod tests {
         assert!(Arc::ptr_eq(&table.find(host(7)).unwrap(), &directory));
         table.rename_key(&directory, host(8));
         assert!(table.find(host(7)).is_none() && table.find(host(8)).is_some());
+    }
+
+    #[test]
+    fn a_node_is_found_at_the_place_where_it_is() {
+        let (table, root) = table();
+        let (a, _) = enter(&table, &root, 7, What::File, b"a");
+        let found = |name: &[u8]| table.at(ROOT, name).map(|node| node.ino);
+        table.put(&a, &root, b"b");
+        assert_eq!((found(b"a"), found(b"b")), (None, Some(a.ino)));
+        let (other, _) = enter(&table, &root, 8, What::File, b"b");
+        assert_eq!(found(b"b"), Some(other.ino));
+        table.remove(&other, true);
+        assert_eq!((found(b"b"), table.find(host(8)).is_none(), table.get(other.ino).is_some()), (None, true, true));
+        let (again, new) = enter(&table, &root, 8, What::File, b"b");
+        assert!(new && again.ino != other.ino);
+        // One that the kernel forgot meanwhile.
+        table.forget(a.ino, 1);
+        table.put(&a, &root, b"c");
+        assert_eq!(found(b"c"), None);
     }
 
     #[test]

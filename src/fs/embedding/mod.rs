@@ -17,4 +17,4 @@ mod tests;
 mod traits;
 
 pub use operations::Embedding;
-pub use traits::{At, Embedder, Entered, Inside, Use};
+pub use traits::{At, Embedder, Entered, Inside, Use, remove_name};

@@ -1,6 +1,6 @@
 //! Every request: sent to where the file is, its answer in the numbers outside.
 
-use super::traits::{At, Embedder, Inside, Use};
+use super::traits::{At, Embedder, Inside, Use, remove_name};
 use crate::fs::model::ObjectModel;
 use crate::fs::operations::KernelMemory;
 use crate::fs::types::{
@@ -91,8 +91,7 @@ impl<E: Embedder> Embedding<E> {
     fn remove(&self, parent: Ino, name: &[u8], is_directory: bool) -> Done<()> {
         Done::by(|| {
             let Some(at) = self.0.at(parent, Use::Change)?.open()? else {
-                let own = self.0.own();
-                return Ok(if is_directory { own.rmdir(parent, name) } else { own.unlink(parent, name) });
+                return Ok(remove_name(self.0.own(), parent, name, is_directory));
             };
             let Done { result, invalidate } = at.remove(name, is_directory);
             Ok(Done { result, invalidate: at.outward(invalidate) })

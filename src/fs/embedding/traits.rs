@@ -80,14 +80,18 @@ pub trait Inside {
 
     /// Removes a name of this directory; `is_directory`: it must be one.
     fn remove(&self, name: &[u8], is_directory: bool) -> Done<()> {
-        let remove = if is_directory { Operations::rmdir } else { Operations::unlink };
-        remove(self.operations(), self.ino(), name)
+        remove_name(self.operations(), self.ino(), name, is_directory)
     }
 
     /// Moves a name of this directory to another one beside it, `to`.
     fn rename(&self, name: &[u8], to: (&Self, &[u8]), flags: u32) -> Done<()> {
         self.operations().rename((self.ino(), name), (to.0.ino(), to.1), flags)
     }
+}
+
+/// Removes `name` of the directory `parent`; `is_directory`: it must be one.
+pub fn remove_name(operations: &dyn Operations, parent: Ino, name: &[u8], is_directory: bool) -> Done<()> {
+    if is_directory { operations.rmdir(parent, name) } else { operations.unlink(parent, name) }
 }
 
 /// A file system that shows others within it.
